@@ -346,7 +346,7 @@ async function keepRegistryWritable(
     let release: (() => void) | undefined;
     try {
       await pause(waitMs, signal);
-      // Not while a clean-up works.
+      // A clean-up holds this lock while it runs.
       release = await locks.acquire(REGISTRY_LOCK, signal);
       await collector.recover(signal);
       pauseMs = RECOVER_PAUSE_MS;

@@ -431,7 +431,10 @@ const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({
   low: CACHE_LOW / 100,
 });
 
-/** A node without datasets has MAX_STORAGE for the engine, wherever the engine’s disk is. */
+/**
+ * Creates the room of a node without datasets: MAX_STORAGE limits the engine, also if the engine
+ * has a disk of its own.
+ */
 const roomWithoutDatasets = (
   config: AgentOptions,
   { storage, engine, locks, log }: DiskParts & NetworkParts & { log: Logger },

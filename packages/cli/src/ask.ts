@@ -7,7 +7,7 @@ import { canAsk } from './io.ts';
 import { oneLine } from './output/text.ts';
 import { CliError, EXIT, usage } from './problem.ts';
 
-/** Most bytes of a value of an environment variable or a secret, and its newline. */
+/** Maximum size in bytes of an environment variable or a secret, with its newline. */
 const LIMIT = 65_536 + 2;
 
 /** Reads a value from standard input and removes one trailing newline. */

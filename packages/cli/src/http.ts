@@ -9,7 +9,7 @@ import type { LookupFunction } from 'node:net';
 import { defined } from '@berth/kit/defined';
 import { CliError, EXIT } from './problem.ts';
 
-/** Longest answer in bytes, except of a stream. */
+/** Maximum size of an answer in bytes. Streams have no limit. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 
 export type HttpRequest = {

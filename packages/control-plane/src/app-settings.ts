@@ -85,7 +85,7 @@ export function apiSettingsOf(
 const PROXY_DASHBOARD = 'traefik';
 
 /**
- * Hosts that no project may take, in their normal form: those of Berth's own addresses, and the
+ * Hosts that no project can take, in their normal form: those of Berth's own addresses, and the
  * host names in RESERVED_PREFIXES. The proxy would get two routers for one host.
  */
 function reservedHosts(config: Config): string[] {
@@ -105,7 +105,7 @@ function reservedHosts(config: Config): string[] {
 }
 
 /**
- * Labels under BASE_DOMAIN that no project may have as its prefix, also those that the operator
+ * Labels under BASE_DOMAIN that no project can have as its prefix, also those that the operator
  * lists as whole hosts.
  */
 function reservedPrefixes(config: Config): string[] {

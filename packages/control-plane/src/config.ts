@@ -47,7 +47,7 @@ const noneOr =
   <T>(parse: Parser<T>): Parser<T | null> =>
   (t) =>
     t === 'none' ? null : parse(t);
-/** Errors must not repeat the value: it may have a password. */
+/** Errors must not repeat the value: it can have a password. */
 const smtpUrl: Parser<string> = (t) => {
   const url = URL.parse(t);
   if (url === null || !['smtp:', 'smtps:'].includes(url.protocol) || url.hostname === '')
@@ -716,7 +716,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   };
 }
 
-/** A value that may be a secret is left out, by the rule of backups without keys. */
+/** A value that can be a secret is left out, by the rule of backups without keys. */
 function settingsInForce(env: NodeJS.ProcessEnv): SettingInForce[] {
   const texts = settingTexts(Object.keys(SETTINGS), env);
   return Object.entries<Setting<unknown>>(SETTINGS)

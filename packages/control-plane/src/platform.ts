@@ -338,7 +338,10 @@ function proxyChecks(start: Start, gatewaySecrets: () => readonly string[]): Pro
   };
 }
 
-/** Undefined without an https address, and where the operator turned the check off. */
+/**
+ * Creates the certificate check. Returns undefined if no probe address uses https, or if the
+ * operator disabled the check.
+ */
 function certificatesOf(
   { config, now, monotonic, log }: Start,
   probeUrls: readonly string[],

@@ -2,8 +2,8 @@
 import type { IncomingMessage } from 'node:http';
 
 /**
- * Servers read more than they accept, and more than Traefik's own limit of 1 MiB. Otherwise
- * node:http would answer itself and end the connection.
+ * Limit of node:http in bytes. It is above the limit of each server and above Traefik's 1 MiB, so
+ * that the server can answer; node:http would answer by itself and end the connection.
  */
 export const MAX_HEADERS_READ = 1280 * 1024;
 

@@ -120,7 +120,7 @@ async function writeTemporary(
   }
 }
 
-/** As writeFileWhole, without promises. The folder must exist. */
+/** Synchronous form of writeFileWhole. The folder must exist. */
 export function writeFileWholeSync(
   path: string,
   content: string | Uint8Array,
@@ -157,7 +157,7 @@ export async function replaceFile(finished: string, path: string): Promise<void>
   await flush(dirname(path));
 }
 
-/** As replaceFile, without promises. */
+/** Synchronous form of replaceFile. */
 export function replaceFileSync(finished: string, path: string): void {
   flushSync(finished);
   renameSync(finished, path);

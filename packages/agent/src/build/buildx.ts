@@ -122,7 +122,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, settings: BuildS
     if (result.ended === 'timeout')
       throw new TaskFailure(
         'build_timeout',
-        `the build did not end within ${Math.round(options.timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
+        `the build did not finish within ${Math.round(options.timeoutMs / 1000)} s (BUILD_TIMEOUT)`,
       );
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
     const { digest, arch } = await readMetadata(spec.metadataFile);

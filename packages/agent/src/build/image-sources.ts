@@ -182,7 +182,7 @@ function* namedImages(text: string): Generator<string> {
     yield value;
 }
 
-/** Most characters need no regular expression. */
+/** Tests most characters without a regular expression, which is slower. */
 const isBlank = (char: string): boolean =>
   char > ' ' && char < '\u007f' ? false : BLANKS.test(char);
 
@@ -222,10 +222,10 @@ type Env = {
   /** Characters that were expanded so far. */
   work: number;
 };
-/** Most values of one argument, and most combinations of values in one word. */
+/** Limits: values of one argument, and combinations of values in one word. */
 const MAX_VALUES = 32;
 const MAX_COMBINATIONS = 256;
-/** Characters that are expanded, over all combinations. */
+/** Limit of expanded characters in all combinations together. */
 const MAX_WORK = 4 * 1024 * 1024;
 
 /** Marks, inside a value, that its rest is unknown. No image name has this character. */

@@ -1,7 +1,7 @@
 /**
- * Evicts a version unless a container or a task uses it. The version is moved to .trash atomically;
- * then its mounts are checked again, and a version that was mounted in the meantime is put back.
- * Only then is it deleted.
+ * Evicts a version unless a container or a task uses it: moves the version to .trash atomically,
+ * checks its mounts again, moves it back if it was mounted in the meantime, and deletes it
+ * otherwise.
  */
 import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -50,7 +50,7 @@ export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
     }
     throw new TaskFailure(
       'dataset_moving',
-      `the rescan did not end within ${Math.round(waitMs / 1000)} s`,
+      `the rescan did not finish within ${Math.round(waitMs / 1000)} s`,
     );
   };
 }

@@ -130,7 +130,7 @@ export function readExit(result: ExecResult, timeoutMs: number): RsyncResult {
   if (result.ended === 'timeout')
     throw new TaskFailure(
       'dataset_copy_failed',
-      `the copy did not end within ${Math.round(timeoutMs / 1000)} s (COPY_TIMEOUT)`,
+      `the copy did not finish within ${Math.round(timeoutMs / 1000)} s (COPY_TIMEOUT)`,
     );
   if (/no space left on device|disk quota exceeded/i.test(result.stderr))
     throw new TaskFailure('disk_full', message);

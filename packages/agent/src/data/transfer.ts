@@ -53,7 +53,7 @@ export type Transfer = {
   /** Waits for the copy. Rejects with the signal's reason when that comes first. */
   join(listener: CopyListener, signal: AbortSignal): Promise<Copied>;
   done: Promise<void>;
-  /** Whether no task waits any more. A later request starts a new transfer. */
+  /** Whether the last waiting task has left. A later request starts a new transfer. */
   isEnding(): boolean;
 };
 
@@ -75,7 +75,7 @@ type Copying = {
   /** Changes when the dataset gets a later version during the copy. */
   want: WantedVersion;
   onMoved: OnMoved;
-  /** Aborted when no task waits any more. */
+  /** Aborted when the last waiting task has left. */
   ending: AbortController;
   /** The tasks that wait. */
   listeners: Set<CopyListener>;

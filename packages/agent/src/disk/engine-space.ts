@@ -43,7 +43,7 @@ export type EngineSpace = {
   reserved(): number;
   /** Something was removed from the engine: the last count is not current. */
   changed(): void;
-  /** Returns false if an image came into use, or if there was no build cache to remove. */
+  /** Returns false if an image is in use now, or if there was no build cache to remove. */
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
 

@@ -16,7 +16,7 @@ export type ImageCandidate = EvictableImage & { refs: readonly string[] };
 export type EvictableImages = {
   /** In the order of eviction. Rejects if the engine does not answer. */
   list(signal: AbortSignal): Promise<ImageCandidate[]>;
-  /** Returns false if the image came into use or is the only copy now. */
+  /** Returns false if the image is in use or the only copy now. */
   evict(image: ImageCandidate, signal: AbortSignal): Promise<boolean>;
 };
 export type EvictableImagesDeps = {

@@ -34,7 +34,7 @@ export type DatasetSpace = {
    * has.
    */
   refresh(signal: AbortSignal): Promise<ReadonlySet<string>>;
-  /** Returns the freed bytes; null if it came into use. */
+  /** Returns the freed bytes; null if the dataset is in use now. */
   evict(dataset: CachedDataset, signal: AbortSignal, logLine: Say): Promise<number | null>;
 };
 type Say = (text: string) => void;
@@ -348,7 +348,7 @@ async function evictGroup(
   const { steps } = now.plan;
   if (steps.length === 0 && now.fits) return 'done';
   if (!run.isFresh) run.due = 'refresh';
-  // Or it evicted something and has not counted yet.
+  // The last count is older than the last eviction, so count again.
   else if (run.contents !== null && engine?.isCurrent() === false) run.due = 'count';
   if (run.due !== null) return 'again';
   if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;

@@ -50,7 +50,7 @@ function createCheck(
       .finally(() => (writing = null));
     const late = Promise.withResolvers<string>();
     const seconds = deadlineMs / 1000;
-    const text = `${setting} (${path}) does not answer: a write did not end within ${seconds} s`;
+    const text = `${setting} (${path}) does not answer: a write did not finish within ${seconds} s`;
     const timer = setTimeout(() => late.resolve(text), deadlineMs);
     try {
       return await Promise.race([writing, late.promise]);

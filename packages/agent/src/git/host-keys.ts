@@ -100,8 +100,8 @@ function ourName(entry: string): string {
 
 export type HostKeys = {
   /**
-   * Returns the server to which ssh_config of the builder leads. Only for hosts of SSH_KEY_HOSTS:
-   * ssh uses no ssh_config for others.
+   * Returns the server that the builder's ssh_config names for this host. Call it only for hosts of
+   * SSH_KEY_HOSTS, because ssh ignores ssh_config for all others.
    */
   resolve(server: SshServer, signal: AbortSignal): Promise<SshServer>;
   /**

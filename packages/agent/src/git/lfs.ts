@@ -180,8 +180,8 @@ async function fetchBatch(
   const answer = await request(endpoint, { method: 'POST', headers, body }, options);
   if (answer.status >= 300 && answer.status < 400)
     throw failure(
-      `${endpoint.host} redirects the request for its files; set the address that it names as ` +
-        'the git_url of the project',
+      `${endpoint.host} redirects the request for Git LFS files; set the git_url of the project ` +
+        'to the address to which it redirects',
     );
   if (answer.status === 401 || answer.status === 403)
     throw new TaskFailure(

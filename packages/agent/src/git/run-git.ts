@@ -140,7 +140,7 @@ export async function runGit(
   if (result.ended === 'timeout')
     throw new TaskFailure(
       'git_timeout',
-      `the clone did not end within ${Math.round(git.options.cloneTimeoutMs / 1000)} s ` +
+      `the clone did not finish within ${Math.round(git.options.cloneTimeoutMs / 1000)} s ` +
         '(CLONE_TIMEOUT)',
     );
   if (result.stdoutCut && onOut === undefined)

@@ -4,7 +4,7 @@
  * The agent requests the list of open tasks again and again. The control plane holds each request
  * until the list changes (`If-None-Match`). A control plane that does not hold requests is polled
  * every 5 s. Each list is compared with the running tasks: new tasks start within the limits,
- * cancelled tasks are stopped, and tasks that are not in the list any more are dropped as lost.
+ * cancelled tasks are stopped, and tasks that are no longer in the list are dropped as lost.
  */
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -37,7 +37,7 @@ export type TaskLoopDeps = {
   limits: { build: number; retire: number; sync: number; other: number };
   /** Called with each answer: which logs the control plane wants read; null: none. */
   onLogsWanted?: (tag: string | null) => void;
-  /** The control plane does not know the node any more: register again. */
+  /** The control plane no longer knows the node: register again. */
   onUnknownNode: () => void;
   /**
    * The agent lost a task. Until its next registration it gets no further task of that deployment:

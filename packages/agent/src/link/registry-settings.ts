@@ -17,8 +17,8 @@ export type RegistrySettings = {
    */
   fetch(): Promise<void>;
   /**
-   * The control plane names the settings that it has now. Fetches them if they are others than the
-   * last ones.
+   * Fetches the settings if `etag`, which the control plane sent, differs from that of the last
+   * fetch.
    */
   announced(etag: string | undefined): Promise<void>;
   /** Returns `{registry}/{project}`; null while the registry is unknown. */

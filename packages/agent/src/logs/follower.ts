@@ -207,10 +207,13 @@ async function beginOf(following: Following, container: Container): Promise<Begi
   return isMet ? { since, after, isMet } : { since, after: resetTo(box), isMet: true };
 }
 
-/** The beginning that the control plane names; null: when the log was wanted. */
+/**
+ * Returns the cursor after which the control plane wants lines; null: the follower begins at
+ * `wantedSince`.
+ */
 function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor | null {
   if (want.after === null) return null;
-  // A control plane that has got no line needs the earlier ones.
+  // A control plane that has received no line yet needs the earlier lines too.
   if (want.since_ago_ms !== null && wantedSince < want.after) return null;
   return { run, at: want.after, ordinal: -1 };
 }

@@ -6,7 +6,7 @@ import { createLineReader, PIECE, type RawLine } from './line-reader.ts';
 import type { ShownText } from '../secrets/shown-text.ts';
 
 export type Range = {
-  /** Most lines, the newest ones. */
+  /** Maximum number of lines; the newest are returned. */
   tail: number;
   since: string | null;
   until: string | null;

@@ -137,7 +137,7 @@ async function requestWants(work: Work): Promise<void> {
   apply(work, items);
 }
 
-/** Stops the readers that nobody wants any more, and starts the new ones. */
+/** Stops the readers that are no longer wanted, and starts the new ones. */
 function apply(work: Work, items: readonly LogWant[]): void {
   const wantedKeys = new Set(items.map(({ key }) => key));
   for (const [key, follower] of work.followers) if (!wantedKeys.has(key)) follower.stop();

@@ -84,8 +84,8 @@ export function createCollector({
       if (performance.now() > until)
         throw new TaskFailure(
           code,
-          `${Math.round(restartMs / 1000)} s after a restart (${command.join(' ')}) it is ` +
-            `${mode}; it must read ${file.path}`,
+          `the registry is still ${mode} ${Math.round(restartMs / 1000)} s after a restart ` +
+            `(${command.join(' ')}); make sure that it reads ${file.path}`,
         );
       await pause(200, signal);
     }
@@ -145,8 +145,8 @@ export function createCollector({
         await failPoint('clean.writable');
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
-        // The task might have been taken away, but the registry must take images again. The first
-        // error is the reason.
+        // The registry must accept images again, even if the task was taken away. Throw the first
+        // error unless the undo has a TaskFailure of its own.
         await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
           throw failed instanceof TaskFailure ? failed : error;
         });

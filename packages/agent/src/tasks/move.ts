@@ -43,12 +43,12 @@ const MAX_RESTARTS = 10;
 /** Between two requests of a receiver whose chunk is at another control plane. */
 const AGAIN_MS = 20;
 
-/** The other end began again. */
+/** The other node restarted the transfer. */
 class Restart extends Error {
   override name = 'Restart';
   readonly chunk: TakenChunk | null;
   constructor(chunk: TakenChunk | null) {
-    super('the other end of the move began again');
+    super('the other node restarted the transfer');
     this.chunk = chunk;
   }
 }
@@ -111,7 +111,7 @@ async function send(parts: Parts, task: MoveTask, context: TaskContext): Promise
     } catch (error) {
       if (!(error instanceof Restart)) throw error;
       if (attempt === MAX_RESTARTS) throw stalled(task);
-      logStep('move', `${payload.other} began again; sending everything again`);
+      logStep('move', `${payload.other} restarted the transfer; sending everything again`);
     }
   }
   await failPoint('move.sent');

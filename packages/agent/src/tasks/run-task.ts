@@ -4,7 +4,7 @@
  *
  *   claim ──> work ──> flush the log ──> report ──> accepted (200)
  *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product
- *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or not listed any more: `lost`; cancel requested: `cancelled`
+ *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or no longer listed: `lost`; cancel requested: `cancelled`
  *
  * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The
  * report is repeated until it is answered. If the process dies before that, the control plane
@@ -55,7 +55,7 @@ export type RunTaskDeps = {
   tracing?: Tracing | null;
 };
 
-/** As long as batches are accepted. */
+/** Limit in ms for sending the last lines: the control plane accepts log batches for as long. */
 const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 

@@ -36,7 +36,7 @@ export type Group = {
 export type ControlGroups = {
   /** Returns the groups of these containers. Containers without one are missing in the answer. */
   find(ids: readonly string[]): Promise<Map<string, Group>>;
-  /** Null: the group does not exist any more. */
+  /** Null: the group no longer exists. */
   read(group: Group): Promise<GroupReading | null>;
 };
 

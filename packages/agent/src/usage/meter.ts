@@ -58,9 +58,9 @@ type MeteredContainer = {
    * group's own number counts.
    */
   reported: number;
-  /** Kills by the last reading of the group. */
+  /** Number of OOM kills at the last reading of the group. */
   kills: number;
-  /** An event came, and the group was not read since. */
+  /** Whether an event arrived after the last reading of the group. */
   isOpen: boolean;
   wasRead: boolean;
   window: Throttling[];

@@ -20,7 +20,7 @@ export type OomRecord = {
 export type OomMemory = {
   get(id: string): OomRecord | undefined;
   set(id: string, record: OomRecord): void;
-  /** Forgets containers that do not exist any more. */
+  /** Forgets containers that no longer exist. */
   retainOnly(ids: ReadonlySet<string>): void;
   saved(): Promise<void>;
 };

@@ -43,7 +43,7 @@ it('a disk that hangs is reported, and gets no second write', async () => {
     freshMs: 0,
   });
   expect(await writable()).toEqual([
-    `STATE_DIR (${dir}) does not answer: a write did not end within 0.02 s`,
+    `STATE_DIR (${dir}) does not answer: a write did not finish within 0.02 s`,
   ]);
   expect(await writable()).toHaveLength(1);
   expect(asked).toBe(1);

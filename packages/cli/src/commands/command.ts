@@ -18,7 +18,7 @@ export type Option = {
   flags: string;
   doc: string;
   required?: true;
-  /** May be given several times; the command then gets an array. */
+  /** Can be given several times; the command then gets an array. */
   repeats?: true;
   choices?: readonly string[];
   /** Converts the text; an Error becomes wrong usage. */

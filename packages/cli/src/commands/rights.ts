@@ -66,7 +66,7 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
       const person = argument(args, 0);
       let isAgreed = yes === true;
       const project = await changeProject(cli, async ({ name, members }) => {
-        // A deleted user has no address any more, but can still be in the list.
+        // A deleted user no longer has an address, but can still be in the list.
         const id = members.some((m) => m.user_id === person) ? person : await userId(cli, person);
         const others = members.filter((m) => m.user_id !== id);
         if (others.length === members.length) throw usage(`${person} is not a member of ${name}`);

@@ -75,7 +75,7 @@ export const projectText = (cli: Cli, standing: Standing): string =>
     ...(standing.project.deleting ? ['it is being deleted'] : []),
   ].join('\n');
 
-/** One sentence: is it stopped, does it serve, and what? */
+/** Says in one sentence whether the project is stopped, and which version serves. */
 function stateLines(cli: Cli, { project, running, latest, node }: Standing): string[] {
   const name = cli.paintOut('bold', project.name);
   if (project.stopped)

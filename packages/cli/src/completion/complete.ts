@@ -12,7 +12,7 @@ import { anonymous, type Session } from '../session/session.ts';
 import { isLocal, readNames, sourceOf } from './names.ts';
 import { type Candidate, matching, possible, type Wanted } from './words.ts';
 
-/** A person waits for it after Tab. */
+/** Longest time in ms that a completion takes: a person waits after Tab. */
 const DEADLINE_MS = 1_500;
 /** The shell inserts a name as it is: nothing that a shell would interpret. */
 const SAFE_NAME = /^[\w.@:+][\w.@:+-]*$/;

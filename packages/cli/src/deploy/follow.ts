@@ -11,7 +11,7 @@ import { createRenderer, type Renderer } from './render.ts';
 import { type Seen, type Step, stepsOf } from './steps.ts';
 import { watchDeployment } from './watch.ts';
 
-/** Longest absence of the control plane in ms, before the command gives up. */
+/** The command gives up when the control plane has not answered for this time in ms. */
 const AWAY_MS = 120_000;
 /** The old version can need its drain and grace times, and the agent some time to report. */
 const DRAIN_SPARE_MS = 15_000;

@@ -1,7 +1,6 @@
 /**
- * Reads a deployment until it is settled: a held request after the other. When the control plane
- * goes away, it says so, tries again and gives up after a deadline. The deployment itself does not
- * depend on this reader.
+ * Reads a deployment by long polling until it is settled. When the control plane does not answer,
+ * the reader says so, retries, and gives up after a deadline. The deployment does not depend on it.
  */
 import { defined } from '@berth/kit/defined';
 import { ApiError, type CallResult } from '@berth/wire/client';

@@ -119,8 +119,8 @@ async function findings(
     return found ?? null;
   } catch (given) {
     const error = reasonOf(given);
-    // Not signed in, a page of a proxy or no connection: the request that creates the project would
-    // get the same.
+    // The request that creates the project would fail in the same way if the user is not signed in,
+    // a proxy answers with a page, or there is no connection.
     if (
       !(error instanceof ApiError) ||
       error.problem === null ||
@@ -157,7 +157,7 @@ async function confirmUse(text: string): Promise<void> {
   if (isCancel(answer) || !answer) throw cancelled();
 }
 
-/** Null: there is none, or nobody can choose. */
+/** Returns null if there is no Dockerfile, or if the command cannot ask which one to use. */
 async function chooseDockerfile(found: RepositoryFound, choose: Choose): Promise<string | null> {
   const paths = found.dockerfiles.map(({ path }) => path);
   const [first = null] = paths;

@@ -6,7 +6,7 @@ import { CliError, EXIT, isAway } from '../problem.ts';
 
 const series = (version: string): string => version.split('.').slice(0, 2).join('.');
 
-/** Returns a sentence; null if the versions fit. */
+/** Returns a sentence that names both versions; null if they are compatible. */
 export function mismatch(url: string, version: string): string | null {
   if (series(version) === series(BERTH_VERSION)) return null;
   return (

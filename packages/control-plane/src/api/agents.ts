@@ -129,7 +129,7 @@ export function createAgents({
     const standing = await nodes.standing(nodeId);
     if (proof.kind === 'node') {
       if (proof.node_id !== nodeId) throw new AgentRefused('the secret belongs to another node');
-      // The secret may have been reset while this request was held.
+      // The secret might have been reset while this request was held.
       if (standing !== null && !same(standing.secret.hash, proof.hash))
         throw new AgentRefused('the node has another secret, or none');
       return;

@@ -1,5 +1,5 @@
 /**
- * Batches work that may wait a moment. 10,000 agents send 333 registrations per second. Handled one
+ * Batches work that can wait a moment. 10,000 agents send 333 registrations per second. Handled one
  * at a time, each registration finds the processor's caches cold and wakes the process, which costs
  * about as much as the registration itself. Work that arrives alone runs immediately, so a small
  * installation waits for nothing.

@@ -8,7 +8,7 @@ import { DomainError } from '../domain/platform/errors.ts';
 /** Differences that are counted and listed at most. */
 const MOST_DIFFERENCES = 100_000;
 /**
- * Tree objects that one request reads at most: two versions may have a million folders that differ.
+ * Tree objects that one request reads at most: two versions can have a million folders that differ.
  */
 const MOST_OBJECTS = 20_000;
 /** Time of one comparison in ms. */

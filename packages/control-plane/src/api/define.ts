@@ -84,7 +84,7 @@ export type Call<N extends RouteName> = {
    * calls it before it answers, a stream before it sends more. Throws if the rights have ended.
    */
   recheck: WhoOf<N> extends Exclude<Who, Role> ? null : () => Promise<Caller>;
-  /** Which projects the answer may name. */
+  /** Which projects the answer can name. */
   access: (typeof ROUTES)[N]['scope'] extends 'list' ? ProjectAccess : undefined;
   /** Must be called once if the row has `etag`. */
   setEtag: Flagged<N, 'etag', SetEtag>;

@@ -1,7 +1,7 @@
 /**
  * Finds cached datasets that were deleted. The ids of all datasets are kept in memory, because
  * 10,000 nodes list their cached datasets every 30 s. They are read again after a change, and every
- * minute, since a notification from another control plane may be lost.
+ * minute, since a notification from another control plane can be lost.
  */
 import type { Changes } from '../domain/platform/changes.ts';
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
@@ -42,7 +42,7 @@ export function createDeletedDatasets({ datasets, changes }: Deps) {
         [...new Set(cached.map((c) => c.dataset_id))].filter((id) => !ids.has(id));
       const missing = missingFrom(await existingIds());
       if (missing.every((id) => deleted.has(id))) return missing;
-      // The dataset may be newer than the last read. The node deletes its copy because of this
+      // The dataset might be newer than the last read. The node deletes its copy because of this
       // answer, so read again.
       existing = null;
       const confirmed = missingFrom(await existingIds());

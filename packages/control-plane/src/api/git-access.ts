@@ -45,7 +45,7 @@ export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess(deps: AccessDeps): GitAccessOf {
   /**
-   * Returns the project whose access a look may use; null if the project has moved to another
+   * Returns the project whose access a look can use; null if the project has moved to another
    * address since the request.
    */
   async function projectOf({
@@ -71,7 +71,7 @@ export function createGitAccess(deps: AccessDeps): GitAccessOf {
       deps.gitTokens.get(id),
     ]);
     const access: GitAccess = { hosts: hostsOf(stored) };
-    // Over https a submodule may still use ssh.
+    // Over https a submodule might still use ssh.
     if (key !== null)
       access.deploy_key = {
         private_key: (await deps.vault.open(id, 'deploy-key', key.sealed)).toString('utf8'),

@@ -27,7 +27,7 @@ export type HoldWhile = <T extends { etag: string }>(
 export type Deps = { changes: Pick<Changes, 'on'>; holds: Pick<Holds, 'begin'> };
 
 /**
- * Reads after each notification and every 5 s, because another control plane may change the answer.
+ * Reads after each notification and every 5 s, because another control plane can change the answer.
  */
 export const createHoldWhile =
   ({ changes, holds }: Deps): HoldWhile =>

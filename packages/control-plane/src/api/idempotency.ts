@@ -89,7 +89,7 @@ export function createRunOnce(deps: {
     const hash = bodyHash(secrets, request, key, canonical(body));
     const until = performance.now() + WAIT_MS;
     // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes
-    // may differ. It leaves out time in which this process was stalled: a claim of this process was
+    // can differ. It leaves out time in which this process was stalled: a claim of this process was
     // not renewed then either.
     let watched: { renewed: string | null; ms: number } = { renewed: null, ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {

@@ -69,7 +69,7 @@ export function joinCommand(joining: Joining): JoinCommand {
     'command -v curl >/dev/null || apt-get install -y curl </dev/null',
     `curl -fsSO ${controlPlaneUrl}/api/packages/$f`,
     'echo "$s  $f" | sha256sum -c --quiet',
-    // apt-get would read the token.
+    // Without </dev/null, apt-get would read the join token from stdin.
     'apt-get install -y ./$f </dev/null',
     install(controlPlaneUrl),
   ];

@@ -51,7 +51,7 @@ const MISNAMED = [
 ];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
 /**
- * Methods that get their own label value. Clients may send any of the 35 methods that Node.js
+ * Methods that get their own label value. Clients can send any of the 35 methods that Node.js
  * parses.
  */
 const METHODS = new Set<string>([

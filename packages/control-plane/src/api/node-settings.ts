@@ -1,6 +1,6 @@
 /**
  * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a
- * registration). An agent that does not send a field gets no warning for it: it may be of an
+ * registration). An agent that does not send a field gets no warning for it: it might be of an
  * earlier version, or contract-only.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';

@@ -9,7 +9,7 @@ import { notHere, summaryOf } from './problem.ts';
 import { isRole } from './route-rules.ts';
 import { nulProblems } from './validation.ts';
 
-/** Agents may send unknown fields, so a body from them is ignored and not refused. */
+/** Agents can send unknown fields, so a body from them is ignored and not refused. */
 const takesNoBody = (row: Route): boolean =>
   row.method === 'POST' && row.body === undefined && row.rawBody !== true && row.who !== 'agent';
 

@@ -1,6 +1,6 @@
 /**
  * Checks the rights of a person on the project of a request, by the field `scope` of the route
- * (wire/route.ts). A project that the person may not see gets the same answer as one that does not
+ * (wire/route.ts). A project that the person cannot see gets the same answer as one that does not
  * exist. Also replaces names by ids (names.ts).
  */
 import type { Route } from '@berth/wire/route';
@@ -14,7 +14,7 @@ import type { DeploymentStore } from '../domain/deployments/deployment-store.ts'
 import type { NotificationStore } from '../domain/notifications/notifications.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 
-/** The text of a notification that does not exist, and of one that the caller may not see. */
+/** The text of a notification that does not exist, and of one that the caller cannot see. */
 export const NO_NOTIFICATION = 'no notification has this id or name';
 
 export type RightsStores = NameStores & {

@@ -37,7 +37,7 @@ import { compileValidator } from './validation.ts';
 import { type RouteDeps, wireRoutes } from './wire-routes.ts';
 
 const MIB = 1_048_576;
-/** At the end, time for the first request of a connection, which may be on its way. */
+/** At the end, time for the first request of a connection, which can be on its way. */
 const UNUSED_MS = 1_000;
 
 /** Parts that the server makes for its routes, and the one note about all nodes. */

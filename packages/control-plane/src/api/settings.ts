@@ -48,10 +48,10 @@ export type ApiSettings = {
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];
-  /** Which targets notifications may have. */
+  /** Which targets notifications can have. */
   notify: TargetRules;
   reservedPrefixes: readonly string[];
-  /** Hosts of Berth's own addresses, which no project may have as a custom domain. */
+  /** Hosts of Berth's own addresses, which no project can have as a custom domain. */
   ownHosts: readonly string[];
   /** Warnings about settings, shown by /readyz. */
   notes: readonly string[];

@@ -1,5 +1,5 @@
 /**
- * An answer that is the same for everybody until the process ends. Anybody may ask for it as often
+ * An answer that is the same for everybody until the process ends. Anybody can ask for it as often
  * as they like, so its bytes, its tag and its compressed form are made once.
  */
 import { gzipSync } from 'node:zlib';

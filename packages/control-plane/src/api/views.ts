@@ -1,6 +1,6 @@
 /**
  * Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for
- * people who may not see them.
+ * people who cannot see them.
  */
 import { defined } from '@berth/kit/defined';
 import { projectUrl } from '../domain/nodes/host.ts';
@@ -280,7 +280,7 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
   };
 }
 
-/** Without the names of images, which name projects that the caller may not see. */
+/** Without the names of images, which name projects that the caller cannot see. */
 export function diskView(disk: NodeDisk | null): NodeDisk | null {
   if (disk === null) return null;
   const { evictable: _, ...shown } = disk;
@@ -295,7 +295,7 @@ function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits
 }
 
 /**
- * Another machine may have the address of a node that died. Several agents of one machine share
+ * Another machine can have the address of a node that died. Several agents of one machine share
  * theirs, too.
  */
 export function addressTakenView(

@@ -3,7 +3,7 @@
  * process that received it until the receiver confirms it; nothing is stored. The sender waits for
  * that, so the slower end sets the pace.
  *
- * With two control planes the ends may be at different ones. Topics tell the other process about
+ * With two control planes the ends can be at different ones. Topics tell the other process about
  * it; the receiver then asks again until the balancer leads it to the process with the chunk:
  *
  *   move:{copy}:here                      a chunk is at one of the processes

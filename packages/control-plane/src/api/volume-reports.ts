@@ -9,7 +9,7 @@ import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };
 const MAX_NODES = 20_000;
-/** Another control plane may have requested a deletion. */
+/** Another control plane might have requested a deletion. */
 const READ_AGAIN_MS = 5_000;
 const COMPARE_AGAIN_MS = 10 * 60_000;
 
@@ -21,8 +21,8 @@ export type VolumeReports = ReturnType<typeof createVolumeReports>;
 
 export function createVolumeReports({ volumes: store, now }: Deps) {
   /**
-   * The last report that was compared, by node. Another control plane may have compared a different
-   * one since, so it ends.
+   * The last report that was compared, by node. Another control plane might have compared a
+   * different one since, so it ends.
    */
   const compared = new LRUCache<string, { text: string; at: number }>(growingTo(MAX_NODES));
   let unused: Promise<ReadonlyMap<string, string>> | null = null;
@@ -57,8 +57,8 @@ export function createVolumeReports({ volumes: store, now }: Deps) {
     const last = compared.get(node.id);
     if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
     const work = await store.report(node, volumes, now(), removed_volumes);
-    // The node may not be able to do it at once, and a copy of another node may become its own: the
-    // next report is compared again.
+    // Compares the next report again if there is work: the node might not be able to do it at once,
+    // and a copy of another node can become its own.
     if (work.remove.length + work.setAside.length === 0 && work.foreign !== true)
       compared.set(node.id, { text, at: performance.now() });
     else compared.delete(node.id);

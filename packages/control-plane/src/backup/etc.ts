@@ -1,7 +1,7 @@
 /**
- * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the
- * manifest, with variables that are known to be no secrets. Everything else goes into an own part
- * of the archive, and only with --with-keys. The manifest names what is left out.
+ * The settings of the machine (/etc/berth) in a backup. The manifest contains the files of
+ * `berth install`, with only those variables that are known not to be secrets. With --with-keys, a
+ * separate part of the archive contains everything else. The manifest names what is omitted.
  */
 import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -63,7 +63,7 @@ export async function readEtc(
     if (size > MOST_BYTES) return leaveOut(path, `larger than ${MOST_BYTES / 1024} KiB`);
     if (etc.files.length + secrets.length >= MOST_FILES)
       return leaveOut(path, `more than ${MOST_FILES} files`);
-    // Its owner lets few people read it, so this process may not.
+    // Before the read: the owner of a secret lets few users read it, perhaps not this process.
     if (path.startsWith(SECRETS) && !withKeys) return leaveOut(path, WITH_KEYS);
     const bytes = await readFile(join(folder, path));
     const text = bytes.toString('utf8');
@@ -86,12 +86,12 @@ export async function readEtc(
 
 /** Environment files of `berth install` (packages/operator/src/install). */
 const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.env|compose\/\.env)$/;
-/** Its other files. Copies, files of people and files of other programs may hold anything. */
+/** Its other files. Copies, files of people and files of other programs can hold anything. */
 const YAML_FILE =
   /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
 /**
- * A person may have added these to them. Values such as `${NAME}`, paths (`…_FILE: /run/…`) and the
- * empty text, which removes a header, are no secrets.
+ * Secrets that a person might have added to YAML files. Values such as `${NAME}`, paths (`…_FILE:
+ * /run/…`) and the empty text, which removes a header, are no secrets.
  */
 const SECRET_IN_YAML =
   /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=](?![ \t]*""[ \t]*$)/im;
@@ -101,7 +101,7 @@ const ONE_LINE = /^(?:[^"'\\]*|"(?:[^"\\]|\\.)*"|'[^']*')$/;
 
 type Filtered = { text: string | null; why: string };
 
-/** Returns the text without secrets. Null: nothing of the file may be in a backup without keys. */
+/** Returns the text without secrets. Null: nothing of the file can be in a backup without keys. */
 function withoutSecrets(path: string, text: string): Filtered {
   const out = (why: string): Filtered => ({ text: null, why: `${why}: only with --with-keys` });
   if (path.startsWith(SECRETS)) return { text: null, why: WITH_KEYS };
@@ -118,7 +118,7 @@ function withoutSecrets(path: string, text: string): Filtered {
     if (!isComment && line.trim() !== '' && (rest === undefined || !ONE_LINE.test(value)))
       return out('it has a line that is no assignment with its whole value');
     const bare = /^["']/.test(value) ? value.slice(1, -1) : value;
-    // A comment may be an old value.
+    // A comment can be an old value.
     if (
       line.trim() === '' ||
       (rest !== undefined && !isComment && (bare === '' || isPlain(name, bare)))
@@ -160,7 +160,7 @@ export async function writeEtc(
   return beside;
 }
 
-/** Paths come from a file that somebody may have changed. */
+/** Paths come from a file that somebody might have changed. */
 export function etcSecretsIn(json: unknown): EtcSecrets {
   if (!Value.Check(EtcSecrets, json))
     throw new BackupError('damaged', 'its etc-secrets.json has another form');

@@ -26,14 +26,14 @@ const NAMES = new Set(
 );
 
 /**
- * A URL with a user or a query, and a comment after the value, may hold a secret also in a setting
+ * A URL with a user or a query, and a comment after the value, can hold a secret also in a setting
  * that is none.
  */
 const MAY_HOLD_SECRET = /:.*@|:\/\/.*[?#]|\s#|[\r\n]/;
 const NAME_OF_FILE = /^[A-Z][A-Z0-9_]*_FILE$/;
 const PATH = /^\/[\w./@+-]*$/;
 
-/** Returns whether a backup without keys may have this setting. */
+/** Returns whether a backup without keys can have this setting. */
 export function isPlain(name: string, value: string): boolean {
   if (NAME_OF_FILE.test(name)) return PATH.test(value);
   if (name === 'DATABASE_URL') return /^sqlite:[^@?#]*$/.test(value);

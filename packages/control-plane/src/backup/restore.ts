@@ -63,7 +63,7 @@ export async function restoreBackup(
     };
     if (isSqlite(databaseUrl)) {
       await prepare(`sqlite:${database}`);
-      // The place may have been taken meanwhile.
+      // The place might have been taken meanwhile.
       const taken = await contentOf(databaseUrl);
       if (taken !== null)
         throw new BackupError('not_empty', `${taken}: it was created during the restore`);

@@ -8,7 +8,7 @@ import { messageOf } from '@berth/kit/message-of';
 import { BackupError } from './errors.ts';
 import { SCRATCH } from './targets.ts';
 
-/** Free space that stays: the control plane may use the same disk. */
+/** Disk space to leave free for the control plane, which can use the same disk. */
 export const SPARE_BYTES = 64 * 1024 ** 2;
 
 /** `bytes`: what `run` is going to write, as far as it is known. */

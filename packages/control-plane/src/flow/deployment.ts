@@ -245,7 +245,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
 };
 
 /**
- * Returns why the older version cannot serve any more: a contract-only agent removes the container
+ * Returns why the older version can no longer serve: a contract-only agent removes the container
  * of the name before it starts the new one. Its port is free, and nobody would report what gets it.
  */
 function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): string | null {

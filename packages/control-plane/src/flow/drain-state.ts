@@ -58,7 +58,7 @@ export async function readDrainState(
 
 /**
  * Reads the projects whose volumes are on the node although no deployment of them serves there.
- * `dropped`: names of those that use no volume any more. Their data does not hold up a drain: it
+ * `dropped`: names of those that no longer use a volume. Their data does not hold up a drain: it
  * stays on the disk, and a deployment with volumes takes it along. The deletion of a node waits for
  * it, because nobody could reach the data afterwards.
  */

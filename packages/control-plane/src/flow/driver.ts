@@ -83,7 +83,7 @@ export type Driver = {
   newId(): string;
   /**
    * Deploys a running release again, under the given id and without a build. Returns null if it
-   * does not run any more or another deployment of its project is in progress. Throws not_found,
+   * no longer runs or another deployment of its project is in progress. Throws not_found,
    * being_deleted, domain_prefix_taken, busy.
    */
   redeploy(deploymentId: string, input: Redeploy): Promise<DeploymentRecord | null>;
@@ -123,8 +123,8 @@ export type Driver = {
    */
   moveVolumes(deploymentId: string): Promise<boolean>;
   /**
-   * Ends each move of volumes whose copy must not be used any more, such as one away from a node
-   * that is not drained any more. Repeated calls change nothing. Tries all projects, then throws
+   * Ends each move of volumes whose copy must no longer be used, such as one away from a node
+   * that is no longer drained. Repeated calls change nothing. Tries all projects, then throws
    * the errors.
    */
   reviewMoves(): Promise<void>;

@@ -172,7 +172,7 @@ function mayBeRenaming(
 
 /**
  * Handles a container on a node that the deployment is not assigned to. If it is the deployment's
- * own container and its node does not report it any more, the machine was renamed: deployment and
+ * own container and its node no longer reports it, the machine was renamed: deployment and
  * route move to the new name. A deployment that was stopped first moves while its container is
  * stopped, because only its new node can restart it. A node with its own secret keeps its
  * deployments: a renamed machine would register with that secret.

@@ -14,7 +14,7 @@ export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
 /**
- * Returns null if the deployment does not run any more, the project is stopped or another
+ * Returns null if the deployment no longer runs, the project is stopped or another
  * deployment of the project is in progress.
  */
 export function redeploy(

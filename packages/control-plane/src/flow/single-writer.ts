@@ -307,7 +307,7 @@ export function restartStopped(
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
-  // Its container never stopped or does not exist any more.
+  // Its container never stopped or no longer exists.
   if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);

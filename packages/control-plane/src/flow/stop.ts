@@ -5,7 +5,7 @@
  *
  *   stop ──▶ deployments in progress are cancelled; the route leads to the page; a retire task stops the container
  *   the node reports it running again ──▶ another task stops it
- *   a deployment that a person requests goes live ──▶ the project is not stopped any more; the old container is removed
+ *   a deployment that a person requests goes live ──▶ the project is no longer stopped; the old container is removed
  *
  * `stopped_first` says how far it is, as for stop-first (flow/single-writer.ts), so that no
  * decision expects the container to run. Pure.

@@ -144,7 +144,7 @@ function useCopy(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Ends a move whose copy must not be used any more (flow/volumes.ts has the reasons), also of a
+ * Ends a move whose copy must no longer be used (flow/volumes.ts has the reasons), also of a
  * project that runs. Returns whether it did.
  */
 export function endVoidMove(draft: Draft): boolean {
@@ -168,8 +168,8 @@ export function endVoidMove(draft: Draft): boolean {
 }
 
 /**
- * Ends the move of a project if something happened that no event of its deployments tells: an
- * uncordoned or deleted node.
+ * Ends the move of a project if its node was uncordoned or deleted. No event of its deployments
+ * reports these changes.
  */
 export function reviewMove(facts: Facts): Plan {
   const draft = createDraft(facts, 'volumes_leave');
@@ -179,7 +179,7 @@ export function reviewMove(facts: Facts): Plan {
 
 /**
  * Ends the other half of a move, because its deployment or a node is gone. `gone`: the node whose
- * disk nobody can reach any more.
+ * disk nobody can reach now.
  */
 export function endLeave(draft: Draft, d: DeploymentRecord, gone: string | null = null): void {
   if (gone !== null && saveProven(draft, d, gone)) return;

@@ -433,7 +433,7 @@ export function mountVolumes(
   return { volumes: volumeMounts(d.settings, copy) };
 }
 
-/** Returns why the volumes that the container got do not count any more, or null. */
+/** Returns why the volumes that the container got no longer count, or null. */
 export function whyNotMounted(
   draft: Draft,
   d: DeploymentRecord,

@@ -1,5 +1,5 @@
 /**
- * Sends commit statuses to forges. Several control planes may run it: each status is claimed. A
+ * Sends commit statuses to forges. Several control planes can run it: each status is claimed. A
  * status never changes a deployment.
  */
 import { failPoint } from '@berth/kit/fail-point';
@@ -19,12 +19,12 @@ import type { ProjectStore } from '../domain/projects/project-store.ts';
 import type { StatusSettings } from './settings.ts';
 import type { Logger } from '@berth/kit/log';
 
-/** Longer than a request to a forge may take. */
+/** Longer than a request to a forge can take. */
 const CLAIM_MS = 30_000;
 const AT_ONCE = 20;
 /**
- * Answers that another try does not change. They are tried a few times, because a new commit may
- * not be known everywhere yet.
+ * Answers that another try rarely changes. They are tried a few times, because the forge might not
+ * know a new commit everywhere yet.
  */
 const FINAL = [400, 401, 403, 404, 405, 410, 422];
 const TRIES_IF_FINAL = 3;
@@ -126,7 +126,7 @@ export const commitStatuses =
       changes.notify(`logs:${deployment_id}`, 'events');
 
       /**
-       * This process was stalled for longer than its claim, so a newer status of the commit may
+       * This process was stalled for longer than its claim, so a newer status of the commit might
        * have been sent before this one.
        */
       async function ended(isMine: boolean): Promise<void> {
@@ -139,7 +139,7 @@ export const commitStatuses =
 
 /**
  * One line for people. The answer of a forge is not trusted: it is shortened, has no control
- * characters, and may repeat the request with its token.
+ * characters, and can repeat the request with its token.
  */
 function problemOf(
   host: string,

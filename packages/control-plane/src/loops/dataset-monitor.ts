@@ -80,7 +80,7 @@ async function scanOne(
   const renewal = setInterval(() => {
     renew().then(
       (held) => held || lost.abort(),
-      // The database may be back before the claim expires. Each write checks the claim anyway.
+      // The database might be back before the claim expires. Each write checks the claim anyway.
       (error: unknown) =>
         log.warn({ err: error, dataset: dataset.name }, 'could not renew the claim on a dataset'),
     );
@@ -101,7 +101,7 @@ async function scanOne(
 
 /**
  * Records an internal error as the dataset's problem. The next scan follows soon, but not at once,
- * because the error may be permanent.
+ * because the error might be permanent.
  */
 async function scanAndRecord(
   deps: Deps,

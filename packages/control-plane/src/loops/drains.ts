@@ -1,7 +1,7 @@
 /**
  * Carries out drains (flow/drain.ts). A finished drain goes on when the node has something again
  * that must leave it: a machine that returns under the node's name brings its volumes along.
- * Several control planes may run it: a step counts only if the record has not changed since.
+ * Several control planes can run it: a step counts only if the record has not changed since.
  */
 import { DomainError } from '../domain/platform/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';

@@ -1,5 +1,5 @@
 /**
- * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts
+ * Sends notifications. Several control planes can run it: each delivery is claimed. One run starts
  * what is due and does not wait for it, so a target that is slow delays no other one.
  */
 import type { Telemetry } from '../domain/platform/telemetry.ts';
@@ -56,8 +56,8 @@ export const notifications = ({ notifications, sendNotice, uptime, now, telemetr
     send: NonNullable<typeof sendNotice>,
     signal: AbortSignal,
   ): Promise<void> {
-    // Together: after a change, the earlier message may be about projects that people who know the
-    // new target may not see.
+    // Reads message and target together: after a change, people who know the new target might not
+    // be able to see the projects of the earlier message.
     const taken = await notifications.take(claimed);
     if (taken === null) return;
     const { notification } = taken;

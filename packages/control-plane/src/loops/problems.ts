@@ -76,7 +76,9 @@ export const problems = (deps: Deps) => {
   };
 };
 
-/** Returns the projects with an event after this one; `ids` null: any project may have changed. */
+/**
+ * Returns the projects with an event after this one; `ids` null: any project might have changed.
+ */
 async function changedProjects(
   events: Pick<EventStore, 'read'>,
   after: number | null,

@@ -122,7 +122,7 @@ export function routeConfirmer({
       const waiting = await deployments.awaitingRoute();
       if (waiting.length === 0) return checks.clear();
       const config = source.current();
-      // Uses the addresses of exactly this configuration, because a route may change during the
+      // Uses the addresses of exactly this configuration, because a route can change during the
       // probe.
       const there = waiting.flatMap(({ id, health_path }): Waiting[] => {
         const to = config.deployments.get(id);

@@ -1,5 +1,5 @@
 /**
- * Reads the routes regularly, because another control plane may have changed them. Otherwise the
+ * Reads the routes regularly, because another control plane might have changed them. Otherwise the
  * configuration would count as unsure.
  */
 import type { ConfigSource } from '../domain/routes/configuration.ts';

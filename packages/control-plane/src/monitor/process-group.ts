@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /**
  * Returns whether a process of the group runs. Zombies do not count: the first process of a
- * container may never reap them.
+ * container might never reap them.
  */
 export function groupRuns(group: number): boolean {
   try {
@@ -21,7 +21,7 @@ function isMember(pid: string, group: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
     // proc_pid_stat(5): after the name in parentheses follow state, parent and process group. The
-    // name may contain parentheses.
+    // name can contain parentheses.
     const [state = '', , of] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return Number(of) === group && !/^[ZX]/.test(state);
   } catch {

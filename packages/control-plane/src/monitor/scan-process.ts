@@ -54,7 +54,7 @@ const CHILD = fileURLToPath(new URL('./child/scan-child.ts', import.meta.url));
 const V8_OPTIONS = ['--min-semi-space-size=8', '--single-threaded-gc', '--v8-pool-size=1'];
 /** A process that has not exited this long after SIGKILL hangs in the kernel. */
 export const EXIT_MS = 1_000;
-/** Exit-poll interval. A poll may read all of /proc. */
+/** Exit-poll interval. A poll can read all of /proc. */
 const EXIT_POLL_MS = 50;
 const MOST_ERRORS = 8_192;
 
@@ -152,7 +152,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   let killed = false;
   const isItself = (): boolean =>
     child.pid !== undefined && child.exitCode === null && child.signalCode === null;
-  // The killed process exits at once, but its `find` may hang in the kernel. Each new scan would
+  // The killed process exits at once, but its `find` might hang in the kernel. Each new scan would
   // add one.
   const isAlive = (): boolean =>
     isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));

@@ -216,7 +216,7 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
     return { outcome: { kind: 'unreachable', problem }, left: (await child.kill()) ? null : child };
   } catch (error) {
     await child.kill();
-    // An idle process may have been killed while it was idle. The scan starts again in a new one.
+    // An idle process might have been killed while it was idle. The scan starts again in a new one.
     if (child.begun === 'before' && error instanceof ScanProcessGone)
       return await runChild(job, options);
     throw error;

@@ -88,8 +88,8 @@ export function requiresTls(smtpUrl: string): boolean {
 }
 
 /**
- * The reason, for people. An operator repairs TLS, so a later try may succeed, whatever the server
- * answered.
+ * Returns the reason, for people. After an error of TLS a later try can succeed, whatever the
+ * server answered, because an operator can repair TLS.
  */
 function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPermanent: boolean } {
   const { code = '', originalCode = '', command, message } = error;

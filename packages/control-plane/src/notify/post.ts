@@ -69,7 +69,7 @@ export function createPost({
       const refuse = (text: string): void => resolve({ status: 0, text, retryAfterMs: 0 });
       const host = hostOf(url);
       const named = isNamed(host, allowedHosts);
-      // Stored targets were checked, but an operator may have removed a host since then.
+      // Stored targets were checked, but an operator might have removed a host since then.
       if (url.protocol !== 'https:' && !(named && url.protocol === 'http:'))
         return refuse('the target is not an https address');
       if (!named && isIP(host) !== 0 && isPrivateAddress(host)) return refuse(privateProblem(host));

@@ -70,7 +70,7 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
     signal: AbortSignal,
   ): Promise<SendAnswer> {
     const to = recipientsOf(target);
-    // The target may have had other recipients at an earlier try.
+    // The target might have had other recipients at an earlier try.
     const before = notice.received.filter((entry) => to.includes(entry.replace(REFUSED, '')));
     const done = new Set(before.map((entry) => entry.replace(REFUSED, '')));
     const open = to.filter((recipient) => !done.has(recipient));
@@ -114,7 +114,7 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
 }
 
 /**
- * One line for people. The answer of a target is not trusted, and may repeat the request with the
+ * One line for people. The answer of a target is not trusted, and can repeat the request with the
  * secret address.
  */
 function problemOf({ host, pathname, search }: URL, { status, text }: PostAnswer): string {

@@ -1,7 +1,7 @@
 /**
  * Checks whether the reverse proxy forwards request headers whose names contain other characters
- * than letters, digits and `-`. Applications may read `X!Forwarded!User` as `X-Forwarded-User`,
- * which only the proxy may set. Traefik does not report its version, so this checks its behaviour:
+ * than letters, digits and `-`. Applications can read `X!Forwarded!User` as `X-Forwarded-User`,
+ * which only the proxy sets. Traefik does not report its version, so this checks its behaviour:
  * the second path of the marker answers only if such headers reach the routers.
  */
 import type { Logger } from '@berth/kit/log';

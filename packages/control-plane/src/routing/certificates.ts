@@ -138,7 +138,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
   };
 }
 
-/** A custom domain without a certificate may not lead here yet. */
+/** A custom domain without a certificate might not lead here yet. */
 const concernsOperator = ({ custom, hadGood }: Watched): boolean => !custom || hadGood;
 const isProblem = (last: HostCertificate | null): last is HostCertificate & { problem: string } =>
   last !== null && last.problem !== null;

@@ -52,7 +52,7 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
 
   return async (domains) => {
     if (domains.length === 0) return new Map();
-    // Names wait for their turn, and answers of another request may take their time: this request
+    // Names wait for their turn, and answers of another request can take their time: this request
     // ends in any case.
     const late = AbortSignal.timeout(LIMIT_MS + TRY_MS);
     const tooLate = new Promise<Answered>((resolve) =>

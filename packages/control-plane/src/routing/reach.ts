@@ -72,7 +72,7 @@ export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): 
             saw: `${answer.status} ${STATUS_CODES[answer.status]}`,
           };
       } else if (isGateway) {
-        // Tries the next secret in case of a rotation. Also, the gateway may not know the project
+        // Tries the next secret in case of a rotation. Also, the gateway might not know the project
         // yet.
         if (performance.now() >= gatewayUntil)
           return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
@@ -119,7 +119,7 @@ function ask(
         connection: 'close',
         ...defined({ authorization: authorization ?? undefined }),
       },
-      // The first certificate may not be issued yet. The request contains no secret: its token is
+      // The first certificate might not be issued yet. The request contains no secret: its token is
       // valid for this one check only.
       ...defined({
         rejectUnauthorized: secure ? false : undefined,

@@ -24,8 +24,8 @@ export type RoutingSettings = {
   authServiceUrl: string | null;
   acmeResolver: string;
   /**
-   * Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have
-   * changed after it was added.
+   * Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting might
+   * have changed after it was added.
    */
   ownHosts?: readonly string[];
   /** KEEP_CLIENT_HEADERS, in lower case. */
@@ -69,7 +69,7 @@ export type DynamicConfig = {
 
 export const MARKER_HOST = 'berth.invalid';
 /**
- * Three of the fifteen characters; a proxy that deletes one spelling may keep another (aliases.ts).
+ * Three of the fifteen characters; a proxy that deletes one spelling can keep another (aliases.ts).
  */
 export const ALIAS_HEADERS = ['X.Berth.Alias', 'X_Berth_Alias', 'X!Berth!Alias'] as const;
 export const aliasPath = (hash: string): string => `/${hash}/alias`;
@@ -96,9 +96,9 @@ const DOMAIN_TOKENS = 'berth_domain_tokens';
  */
 const BEFORE_DOMAINS = 100_000;
 /**
- * Takes the CORS preflights to projects that require a login: browsers send them without a session,
- * and no application may get a request without one. The gateway answers them. forwardAuth cannot:
- * each of its answers that is good for a browser lets the request pass.
+ * Routes the CORS preflights of projects that require a login to the gateway, which answers them:
+ * browsers send preflights without a session, and a request without one must not reach the
+ * application. forwardAuth cannot answer: each answer that a browser accepts lets the request pass.
  */
 const PREFLIGHTS = 'berth_preflights';
 /** The same for custom domains: PREFLIGHTS stays as it is while a project gets one. */
@@ -213,7 +213,7 @@ export function dynamicConfig(
 /**
  * Returns the routes whose address a later route has, too, each with the holder of the address. One
  * address has one container: the engine gives the ports of a container that is down to another one,
- * and a new machine may have the address of an old one. So only the container that was observed
+ * and a new machine can have the address of an old one. So only the container that was observed
  * there last is published, and no host shows another project.
  */
 function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, string> {
@@ -238,7 +238,7 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
   return collisions;
 }
 
-/** The login comes before it: only those who may see the project see that it is stopped. */
+/** The login comes before it: only those who can see the project see that it is stopped. */
 const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
   route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
 

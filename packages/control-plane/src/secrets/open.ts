@@ -25,7 +25,7 @@ export type OpenVault = {
   given: readonly Buffer[] | null;
   /** Folder of the generated key; null: the key stays in memory, for a database in memory. */
   folder: string | null;
-  /** Whether other control planes may use the database now. */
+  /** Whether other control planes can use the database now. */
   isShared: boolean;
   keys: ProjectKeyStore;
   meta: MetaStore;
@@ -119,7 +119,7 @@ async function generatedKeys(
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0) {
     // Another control plane that starts now writes the file before the database needs the key, so
-    // the file may be there by now.
+    // the file might be there by now.
     const written = await readKeys(file, log);
     if (written !== null) return written;
     throw new Error(
@@ -149,7 +149,7 @@ async function neededIds(
   isShared: boolean,
 ): Promise<string[]> {
   const wrapping = [...(await keys.counts()).keys()];
-  // Without project keys a lost key loses nothing. But another control plane may use the same
+  // Without project keys a lost key loses nothing. But another control plane can use the same
   // database with it.
   const check =
     wrapping.length > 0 || isShared ? sealedBy((await meta.get(SECRETS_CHECK)) ?? '') : null;

@@ -30,7 +30,7 @@ export function createVault(deps: {
     const record =
       (await keys.get(projectId)) ??
       (await keys.setOnce(wrap(deps.ring(), projectId, newKey()), now()));
-    // A reload may have replaced the ring in between, and wrapped the key again.
+    // A reload might have replaced the ring in between, and wrapped the key again.
     return projectVault(projectId, openProjectKey(deps.ring(), record));
   }
   return {

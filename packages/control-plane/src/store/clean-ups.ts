@@ -476,8 +476,8 @@ type Found = {
 };
 
 /**
- * Reads project by project and yields between them, because this may be a hundred thousand
- * deployments.
+ * Reads project by project and yields between them, because there can be a hundred
+ * thousand deployments.
  */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
   const images: Found = {
@@ -544,7 +544,7 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
 }
 
 /**
- * Two projects may have had the same repository, one after the other. An image that one of them
+ * Two projects might have had the same repository, one after the other. An image that one of them
  * needs stays.
  */
 function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
@@ -642,7 +642,7 @@ async function applied(
   }
   const error = errorIn(report);
   // No image was deleted, so a rollback to the images that this clean-up marked is possible.
-  // Earlier ones may have deleted the others.
+  // Earlier ones might have deleted the others.
   const marked = await tx
     .selectFrom('clean_ups')
     .select('started_at')

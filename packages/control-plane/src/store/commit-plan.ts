@@ -76,7 +76,7 @@ export async function commitPlan(
     if (error instanceof Stale) return 'stale';
     throw error;
   } finally {
-    // Even after an error: the commit may have succeeded.
+    // Even after an error: the commit might have succeeded.
     queryCache.onCommit(plan, nodes);
   }
 }
@@ -161,7 +161,7 @@ async function createDeployment(
     await refuseRelease(claiming, tx, deployment);
   }
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
-  // The settings of a release may have a domain prefix that another project got since.
+  // The settings of a release can have a domain prefix that another project got since.
   const holder = await tx
     .selectFrom('projects')
     .select('id')
@@ -219,7 +219,7 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
 }
 
 /**
- * Sorts the old deployment before the new one: at most one deployment of a project may be `running`
+ * Sorts the old deployment before the new one: at most one deployment of a project can be `running`
  * at any moment.
  */
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>

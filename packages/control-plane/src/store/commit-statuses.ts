@@ -23,7 +23,7 @@ import { writeStoryLine } from './story.ts';
 
 type StatusRow = Row<'commit_statuses'>;
 /**
- * A deployment may replace the pushes of several commits. Each of these needs a row of its own
+ * A deployment can replace the pushes of several commits. Each of these needs a row of its own
  * beside those of the deployment.
  */
 const stateOfReplaced = (commit: string): StatusRow['state'] => `failure of ${commit}`;
@@ -77,7 +77,7 @@ async function claimStatuses(
     (row.claimed_until ?? 0) <= uptime;
   for (const newest of due) {
     const row = await db.write(async (tx) => {
-      // Another control plane may claim a status of this commit now.
+      // Another control plane can claim a status of this commit now.
       await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
       const present = await tx
         .selectFrom('commit_statuses')
@@ -152,8 +152,8 @@ function repeatNewestStatus(
       .limit(1)
       .executeTakeFirst();
     if (newest === undefined || newest.seq === seq) return;
-    // The process that sends it now loses its claim: the forge may have got it before the
-    // overtaken one.
+    // Sends the newest status again: the forge might have got it before the overtaken one. A
+    // process that sends it now loses its claim.
     const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
     const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
     await tx

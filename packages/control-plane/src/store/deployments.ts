@@ -127,7 +127,7 @@ async function listDeployments(
   if (filter.dataset_id !== undefined)
     query = query.where('datasets', 'like', `%"dataset_id":"${filter.dataset_id}"%`);
   const seen = visible(access, 'deployments.project_id');
-  // In the order of the requests: the machine's clock may have been set back between two of
+  // In the order of the requests: the machine's clock might have been set back between two of
   // them.
   if (filter.project_id !== undefined) {
     const before = keyAfter(page.cursor, ['number']);

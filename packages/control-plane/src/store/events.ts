@@ -1,10 +1,9 @@
 /**
  * The feed of events, for the dashboard, the command line and webhooks.
  *
- * A reader asks for events after the last `seq` that it saw, so no event may become visible after
- * one with a higher `seq`. SQLite has one writer at a time. On PostgreSQL a transaction takes a
- * lock before it gets numbers and holds it until it ends, so events become visible in the order of
- * their numbers.
+ * A reader asks for events after the last `seq` that it saw, so events must become visible in the
+ * order of `seq`. SQLite has one writer at a time. On PostgreSQL a transaction takes a
+ * lock before it gets numbers and holds it until it ends.
  */
 import type { EventStore, FeedEvent } from '../domain/platform/event-store.ts';
 import { sql } from 'kysely';

@@ -15,7 +15,7 @@ import { isSync } from './task-row.ts';
 import { hasVolumes } from './volumes.ts';
 
 /**
- * A node with its own secret is kept at least this long: an admin may have to issue a join token
+ * A node with its own secret is kept at least this long: an admin might have to issue a join token
  * before its agent can return.
  */
 const SECRET_KEPT_MS = 90 * 86_400_000;
@@ -98,7 +98,7 @@ async function forget(
     .executeTakeFirst();
   if (route !== undefined || live !== undefined || open !== undefined || (await hasVolumes(tx, id)))
     return false;
-  // Its machine never reported its containers after the last work there ended. Only a person may
+  // Its machine never reported its containers after the last work there ended. Only a person can
   // decide that they are gone, by deleting the node. A Berth agent claims a task before it starts
   // it.
   const isBerthAgent = node.agent_version !== null;

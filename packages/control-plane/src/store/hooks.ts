@@ -329,7 +329,7 @@ export async function changePushes(
       .execute();
 }
 
-/** Finished `look` tasks kept for a project: their reports may be sent again. */
+/** Finished `look` tasks kept for a project: their reports can be sent again. */
 const LOOKS_KEPT = 5;
 
 /**

@@ -85,9 +85,9 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
 }
 
 /**
- * Settings that stay in the row, for the previous version, which does not know this table. That
- * version can show the record and remove its container. It refuses a rollback to it (`no_release`),
- * because the dataset does not exist.
+ * Returns the settings that stay in the row for the previous version, which does not know this
+ * table. That version can show the record and remove its container. The row names a dataset that
+ * does not exist, so that version refuses a rollback to the record (`no_release`).
  */
 const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSettings) => ({
   domain_prefix,

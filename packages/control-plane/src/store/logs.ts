@@ -12,7 +12,7 @@ import type { Database } from './engine/database.ts';
 import type { NewRow, Tx } from './engine/tables.ts';
 
 /**
- * The `first` lines are always kept. The log may grow to `lines` and `bytes`; the rest is then cut
+ * The `first` lines are always kept. The log can grow to `lines` and `bytes`; the rest is then cut
  * to its newest half.
  */
 export type LogBounds = { first: number; lines: number; bytes: number };
@@ -215,7 +215,7 @@ function lineOf(line: LogLineIn, now: number): Omit<LogLineRecord, 'seq'> {
 }
 
 /**
- * Replaces NUL and lone surrogates, which a database refuses or garbles: programs may print
+ * Replaces NUL and lone surrogates, which a database refuses or garbles: programs can print
  * anything.
  */
 const plain = (text: string): string => text.toWellFormed().replaceAll('\0', '\uFFFD');

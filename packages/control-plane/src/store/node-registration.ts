@@ -1,6 +1,6 @@
 /**
- * Handles a registration with news, in one transaction: may this sender register, as which node,
- * and what is written.
+ * Handles a registration that changes something, in one transaction: checks that the sender can
+ * register, finds its node, and writes the changes.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -465,7 +465,7 @@ async function refusal(
   }
   if (!context.requireSecrets) return why;
   if (wantsSecret(input)) return NEEDS_JOIN_TOKEN;
-  // The later requests of the agent are checked by the name of its node, which may differ from the
+  // The later requests of the agent are checked by the name of its node, which can differ from the
   // machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   if (!(await isAdmitted(tx, { hostname, role: input.role })))

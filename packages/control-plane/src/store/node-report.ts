@@ -37,7 +37,7 @@ function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | nu
   return agent_version === undefined ? { disk: null } : {};
 }
 
-// Drops fields that a newer agent may add.
+// Drops fields that a newer agent can add.
 export const diskOf = ({
   datasets,
   images,

@@ -146,8 +146,8 @@ async function markRepeated(
   const { observed_at, observed_since } = observedColumns(input, at, before);
   for (const [column, value] of Object.entries(said))
     if (row[column as keyof typeof said] !== value) return null;
-  // A clock that was set back is news, because a mark never lowers a time. So is an observation
-  // time that an earlier version wrote.
+  // A mark never lowers a time. So the row must be written if the clock was set back, or if an
+  // earlier version wrote a later observation time.
   if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
   parts.memory.setHeardAt(row.id, at.uptime);
   parts.memory.mark(row.id, {

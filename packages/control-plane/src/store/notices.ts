@@ -432,8 +432,8 @@ export const lacksSome = (now: readonly string[], before: readonly string[]): bo
   now.length > 0 && (before.length === 0 || before.some((id) => !now.includes(id)));
 
 /**
- * People may see the notification and choose its target now who may not see the projects that it
- * named before.
+ * Deletes what the notification says about its earlier projects: people who cannot see these can
+ * now see the notification and choose its target.
  */
 export async function forgetProjects(tx: Tx, notification: NotificationRecord): Promise<void> {
   const rows = await tx

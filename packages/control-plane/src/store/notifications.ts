@@ -190,7 +190,7 @@ function patchNotification(
   return db.write(async (tx) => {
     await db.capabilities.lockName(tx, 'notifications');
     if (change.name !== undefined) await refuseTakenName(tx, change.name, id);
-    // No delivery about the earlier projects may begin meanwhile.
+    // Keeps deliveries about the earlier projects from beginning meanwhile.
     await db.capabilities.lockName(tx, `notification:${id}`);
     const before = await tx
       .selectFrom('notifications')
@@ -215,7 +215,7 @@ function patchNotification(
     if (lacksSome(changed.projects, notificationOf(before).projects))
       await forgetProjects(tx, changed);
     if (change.target === undefined) return changed;
-    // A delivery that failed at the old target may work at the new one.
+    // A delivery that failed at the old target can work at the new one.
     await tx
       .updateTable('notices')
       .set(FRESH)

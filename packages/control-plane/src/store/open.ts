@@ -91,8 +91,8 @@ export async function openStores({
 }
 
 /**
- * Opens the database for the recovery of an admin, beside a control plane that may run. Throws
- * StoreError, whose message is for the operator.
+ * Opens the database for the recovery of an admin, beside a control plane that might be running.
+ * Throws StoreError, whose message is for the operator.
  */
 export async function openRecovery({ databaseUrl, log }: OpenStores): Promise<{
   recover(given: Recovery, now: number): Promise<Recovered>;
@@ -103,7 +103,7 @@ export async function openRecovery({ databaseUrl, log }: OpenStores): Promise<{
 }
 
 /**
- * Opens the record of backups beside a control plane that may run. Throws StoreError,
+ * Opens the record of backups beside a control plane that might be running. Throws StoreError,
  * `older_database` before the first start of this version.
  */
 export async function openBackups({
@@ -114,7 +114,10 @@ export async function openBackups({
   return { ...createBackupStore(db), close: db.close };
 }
 
-/** Opens what `berth rotation` reads, beside a control plane that may run. Throws StoreError. */
+/**
+ * Opens what `berth rotation` reads, beside a control plane that might be running. Throws
+ * StoreError.
+ */
 export async function openRotation({
   databaseUrl,
   log,
@@ -129,8 +132,8 @@ export async function openRotation({
 }
 
 /**
- * Opens a database for an export (`existing`: beside a control plane that may run) or an import
- * (`new`: creates the tables, and takes the lock of a SQLite file). Throws StoreError.
+ * Opens a database for an export (`existing`: beside a control plane that might be running) or an
+ * import (`new`: creates the tables, and takes the lock of a SQLite file). Throws StoreError.
  */
 export async function openTransfer(
   databaseUrl: string,

@@ -20,7 +20,7 @@ export const lockPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): 
   capabilities.lockName(tx, `prefix:${prefix}`);
 
 /**
- * Returns why the project may not have the prefix; null: it may. Call it with the prefix locked.
+ * Returns why the project cannot have the prefix; null: it can. Call it with the prefix locked.
  */
 export async function prefixUse(
   tx: Tx,
@@ -37,7 +37,7 @@ export async function prefixUse(
 }
 
 /**
- * Gives the prefix to the project. Returns why it may not have it; null: it has it now. Call it
+ * Gives the prefix to the project. Returns why it cannot have it; null: it has it now. Call it
  * with the prefix locked, after `prefixUse`. A new claim gets a new id, also for the same project:
  * session cookies from before stay invalid.
  */

@@ -1,5 +1,5 @@
 /**
- * Which projects a caller may see, as conditions of queries. The table `project_members` decides: a
+ * Which projects a caller can see, as conditions of queries. The table `project_members` decides: a
  * project without rows is visible to every user. Its rows outlive a deleted project while the feed
  * has events of it, so that its events stay hidden.
  */
@@ -34,7 +34,7 @@ export function visible(
 }
 
 /**
- * Returns the ids of the projects that a caller may see if they are few; null: all, or more. A list
+ * Returns the ids of the projects that a caller can see if they are few; null: all, or more. A list
  * reads few projects one by one. With the condition alone it would read every row of all the
  * projects that it must not show, until its page is full.
  */
@@ -53,7 +53,7 @@ export async function fewVisible(
   return rows.length > FEW ? null : rows.map(({ id }) => id);
 }
 
-/** Returns those of these ids that the caller may see. Deleted projects count as they were. */
+/** Returns the ids that the caller can see. Deleted projects count as they were. */
 export async function visibleOf(
   db: Db,
   ids: readonly string[],
@@ -90,7 +90,7 @@ export async function setMembers(
 }
 
 /**
- * Refuses new members that do not exist. A deleted user may stay in the list: the last one keeps
+ * Refuses new members that do not exist. A deleted user can stay in the list: the last one keeps
  * the project restricted.
  */
 export async function refuseUnknownMembers(

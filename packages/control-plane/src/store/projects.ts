@@ -68,7 +68,7 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
 }
 
 /**
- * Relies on the unique constraints, because two requests may arrive at the same time, and turns
+ * Relies on the unique constraints, because two requests can arrive at the same time, and turns
  * their errors into domain errors.
  */
 async function refuseTakenName<T>(db: Database, wanted: Wanted, run: () => Promise<T>): Promise<T> {
@@ -233,7 +233,7 @@ function patchProject(
         .where('id', '=', id)
         .returningAll()
         .executeTakeFirstOrThrow();
-      // The caller checked its patch against settings that may have changed since.
+      // The caller checked its patch against settings that might have changed since.
       const problem = replaceProblem(projectOf(row));
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       await writeEvents(db, tx, [
@@ -254,7 +254,7 @@ function markProjectDeleting(
   return db.write(async (tx) => {
     const project = await lockedProject(db, tx, id);
     guard?.(projectOf(project));
-    // A second request may add the volumes. It never takes them back: they may be gone already.
+    // A second request can add the volumes. It never takes them back: they might be gone already.
     if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0))
       return projectOf(project);
     const marked = await tx
@@ -436,9 +436,9 @@ async function removable(
     .limit(1)
     .execute();
   if (open.length > 0) return 'in use';
-  // A container may exist that no registration has reported yet, for example because the message
+  // A container can exist that no registration has reported yet, for example because the message
   // was lost. So the node must first make a new list of its containers. (A list that arrives later
-  // is not enough: it may have been made earlier.)
+  // is not enough: it might have been made earlier.)
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -461,7 +461,7 @@ async function removable(
         eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')]),
       ]),
     )
-    // Contract-only agents never report containers. A Berth agent may not have reported them yet.
+    // Contract-only agents never report containers. A Berth agent might not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) =>
       eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]),

@@ -1,6 +1,6 @@
 /**
  * `look` tasks into a repository. Their rows name no project, because no plan creates or ends them;
- * a payload may name one.
+ * a payload can name one.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
@@ -65,7 +65,7 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   };
 }
 
-/** Reads one row: a report may have 200 KB, and anybody may ask. */
+/** Reads one row: a report can have 200 KB, and anybody can ask. */
 async function findSameLook(
   tx: Db | Tx,
   of: Asked,

@@ -19,7 +19,7 @@ import { thinOld } from './deployment-retention.ts';
 import { removeUnreachableCopies } from './volumes.ts';
 
 /**
- * Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent
+ * Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports can be sent
  * again.
  */
 const SYNCS_KEPT_MS = 7 * 86_400_000;

@@ -23,7 +23,7 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
 
 /**
  * Returns the time of a route that is published now: later than those of `others`, whose address it
- * has. The machine's clock may have been set back since, and of two routes with one address only
+ * has. The machine's clock might have been set back since, and of two routes with one address only
  * the later one is published (routing/traefik.ts).
  */
 export async function afterAll(

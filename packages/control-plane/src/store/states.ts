@@ -5,7 +5,7 @@ import {
   isTerminal,
 } from '@berth/wire/vocabulary';
 
-/** Deployments in these states have, or may still get, a container or a route. */
+/** Deployments in these states have, or might still get, a container or a route. */
 export const LIVE_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter(
   (state) => !isTerminal(state),
 );

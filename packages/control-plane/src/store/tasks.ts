@@ -31,7 +31,7 @@ const CLAIMED: Record<TaskKind, string> = {
   move: 'started to copy the volumes',
 };
 
-/** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */
+/** Longest time between two polls of an agent: a poll can be held for MAX_HOLD_SECONDS. */
 const LONGEST_POLL_MS = (MAX_HOLD_SECONDS + 30) * 1000;
 
 type TaskStoreParts = {
@@ -264,7 +264,7 @@ async function overdueTasks(
 
 /**
  * `isUnclaimed`: the lack of a claim means that nobody works on the task. (A contract-only agent
- * that polls may work without a claim.)
+ * that polls can work without a claim.)
  */
 function whyOverdue(
   task: TaskRecord,

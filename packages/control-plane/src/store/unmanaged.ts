@@ -1,5 +1,5 @@
 /**
- * Stores the containers that contract-only agents may have started
+ * Stores the containers that contract-only agents might have started
  * (domain/nodes/unmanaged-containers.ts).
  */
 import { LABELS } from '@berth/wire/vocabulary';

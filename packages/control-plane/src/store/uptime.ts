@@ -54,7 +54,7 @@ const OBSERVED_BY = 'nodes.observed_by';
 
 /**
  * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot
- * be compared with the uptime clock. Nodes report again within 30 s. If another control plane may
+ * be compared with the uptime clock. Nodes report again within 30 s. If another control plane might
  * still run that version, the times stay, and a time in the future counts as unknown
  * (flow/single-writer.ts).
  */

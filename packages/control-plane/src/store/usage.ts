@@ -1,5 +1,5 @@
 /**
- * Points of what containers use (domain/nodes/usage.ts). A crash of the machine may lose the newest
+ * Points of what containers use (domain/nodes/usage.ts). A crash of the machine can lose the newest
  * ones.
  */
 import { METRIC_VALUES } from '@berth/wire/metrics';

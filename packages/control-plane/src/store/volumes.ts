@@ -150,7 +150,8 @@ async function unusedCopy(
  * aside.
  *
  * - The node confirms that it deleted a copy, as it was asked to: its row goes.
- * - The node reports without a copy: it is missing, and its row stays. The disk may not be mounted,
+ * - The node reports without a copy: it is missing, and its row stays. The disk might not be
+ *   mounted,
  *   and the copy comes back with it. A current copy that is missing also keeps a deployment from
  *   starting with an empty volume.
  * - The node of a copy was deleted, or is silent and its machine is another node now, which reports
@@ -187,7 +188,7 @@ async function compare(
     const row = rows.get(id);
     const isListed = row !== undefined && row.reported_at !== null && row.missing_since === null;
     const isSame = isListed && copy.hostname === node.hostname && copy.bytes === bytes;
-    // Only what the node knows: a plan may have changed the state meanwhile.
+    // Writes only what the node knows: a plan might have changed the state meanwhile.
     if (!isSame || JSON.stringify(copy.sizes) !== JSON.stringify(sizes))
       await tx
         .updateTable('volume_copies')
@@ -261,7 +262,7 @@ function goneOf(
 
 /**
  * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another
- * node has it. The machine of a node that is silent may have come back as this one
+ * node has it. The machine of a silent node might have come back as this one
  * (domain/nodes/renamed-machine.ts).
  */
 async function adopted(
@@ -303,7 +304,7 @@ export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]
   return rows.map(volumeCopyOf);
 }
 
-/** Returns whether a project may still need the folders of this node. */
+/** Returns whether a project might still need the folders of this node. */
 export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
   const query = tx
     .selectFrom('volume_copies')

@@ -92,7 +92,7 @@ export const useApiQueryWithTag = <N extends RouteName>(
     queryFn: ({ signal }) => exchange(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/** `more` reads the next page; null while it is read, and if there is none. */
+/** `more` reads the next page. It is null while a page loads and after the last page. */
 function listOf<
   I,
   Q extends Pick<UseInfiniteQueryResult, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>,

@@ -1,6 +1,6 @@
 /** Tells from its name or its value that a variable is probably a secret. */
 
-/** Words of names, between underscores. */
+/** Words that mark a name as that of a secret. Underscores separate the words of a name. */
 const WORDS = new RegExp(
   String.raw`(?:^|_)(?:SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|CREDENTIALS?` +
     String.raw`|KEY|APIKEY|DSN|PRIVATE|PAT|SALT|PEPPER|JWT|OAUTH|COOKIE)(?:_|$)`,

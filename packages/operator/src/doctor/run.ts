@@ -149,7 +149,7 @@ async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Resu
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<Result[]>((resolve) => {
     timer = setTimeout(
-      () => resolve([notChecked(`${name}: the check did not end within ${CHECK_MS / 1000} s`)]),
+      () => resolve([notChecked(`${name}: the check did not finish within ${CHECK_MS / 1000} s`)]),
       CHECK_MS,
     );
   });

@@ -339,12 +339,13 @@ function summary({ parts, baseDomain, admins, internalAddress }: Settings): void
   if (existsSync(password))
     print(`first password of ${admins.split(',')[0]}: sudo cat ${password}`);
   print(`sign in on your computer: berth login https://${baseDomain}`);
-  print(
-    internalAddress === undefined
-      ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an ' +
-          'address of this machine that the other one reaches). The registry, now ' +
-          '127.0.0.1:5000, then gets the host that other machines use: ' +
-          `https://registry.${baseDomain}`
-      : 'the next machine: berth node join-token --role deploy, which prints the command for it',
-  );
+  print(internalAddress === undefined ? beforeSecondMachine(baseDomain) : NEXT_MACHINE);
 }
+
+const NEXT_MACHINE =
+  'the next machine: berth node join-token --role deploy, which prints the command for it';
+
+const beforeSecondMachine = (baseDomain: string): string =>
+  'before a second machine joins: berth install all --internal-address ADDRESS --start (an ' +
+  'address of this machine that the other one reaches). The registry, now 127.0.0.1:5000, then ' +
+  `gets the host that other machines use: https://registry.${baseDomain}`;

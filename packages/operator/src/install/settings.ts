@@ -34,7 +34,7 @@ export type Settings = {
   flags: ReadonlySet<string>;
 };
 
-/** A domain for projects. */
+/** Returns the domain for projects. Throws if the text is not a domain name. */
 export function projectDomain(text: string): string {
   if (text !== text.trim() || /\s/.test(text))
     throw new Error(`must be a domain name without spaces, not "${text}"`);
@@ -278,7 +278,7 @@ function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
   }
 }
 
-/** A known value, or an answer in the terminal. */
+/** Returns the flag's value, or asks for it in the terminal if the flag is missing. */
 async function answer<T>(
   question: string,
   flag: string,

@@ -50,16 +50,17 @@ const agentReady =
     const reason = await answers(`http://127.0.0.1:${AGENT_PORTS[role]}/readyz`)();
     const refused =
       reason === undefined ? undefined : reasonsIn(reason).find((one) => REFUSED.test(one));
-    if (refused !== undefined)
+    if (refused === undefined) return reason;
+    if (isLocal)
       throw new Problem(
-        isLocal
-          ? `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the ` +
-              `control plane below ${SECRETS}`
-          : `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an ` +
-              'hour unless it was made for longer. Get a new one: berth node join-token --role ' +
-              `${role}. Then: berth install agent --role ${role} --join-token-file - --start`,
+        `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the control ` +
+          `plane below ${SECRETS}`,
       );
-    return reason;
+    throw new Problem(
+      `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an hour ` +
+        'unless it was made for longer. Get a new one: berth node join-token --role ' +
+        `${role}. Then: berth install agent --role ${role} --join-token-file - --start`,
+    );
   };
 
 function reasonsIn(answer: string): string[] {

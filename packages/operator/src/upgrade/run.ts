@@ -52,34 +52,46 @@ async function upgrade(args: string[]): Promise<number> {
 }
 
 function shown(plan: UpgradePlan): string {
-  const { schema, snapshot, agents } = plan;
   const lines = [
-    `version     ${plan.running ?? 'not running'} -> ` +
-      `${plan.next}${plan.installed === null ? '' : ` (installed package: ${plan.installed})`}`,
-    `database    ${plan.database}, ${mebibytes(snapshot.bytes)}`,
-    ...(schema.length === 0
-      ? ['schema      no change']
-      : schema.map(
-          ({ name, kind, seconds }) =>
-            `schema      ${name}: ` +
-            (kind === 'expands'
-              ? 'adds only'
-              : 'earlier versions cannot go back without the snapshot') +
-            `, about ${seconds} s`,
-        )),
-    snapshot.taken
-      ? `snapshot    in ${snapshot.folder}, about ${snapshot.seconds} s; needs ` +
-        `${mebibytes(snapshot.needed)}, free ${mebibytes(snapshot.free)}`
-      : 'snapshot    none',
+    versionLine(plan),
+    `database    ${plan.database}, ${mebibytes(plan.snapshot.bytes)}`,
+    ...schemaLines(plan),
+    snapshotLine(plan),
     `way back    ${plan.way_back}`,
     ...plan.order.map((step, i) => `${i === 0 ? 'order       ' : '            '}${i + 1}. ${step}`),
-    `agents      ${agents.total} nodes: ${agents.work} keep ` +
-      `working${agents.stop.length === 0 ? '' : `, ${agents.stop.length} stop working`}`,
+    agentsLine(plan),
     `deployments ${plan.open_deployments} open; they wait while the control plane restarts`,
     ...plan.notes.map((note) => `note        ${note}`),
     ...plan.problems.map((problem) => `problem     ${problem}`),
   ];
   return lines.join('\n');
+}
+
+function versionLine({ running, next, installed }: UpgradePlan): string {
+  const ofPackage = installed === null ? '' : ` (installed package: ${installed})`;
+  return `version     ${running ?? 'not running'} -> ${next}${ofPackage}`;
+}
+
+function schemaLines({ schema }: UpgradePlan): string[] {
+  if (schema.length === 0) return ['schema      no change'];
+  const effects = {
+    expands: 'adds only',
+    contracts: 'earlier versions cannot go back without the snapshot',
+  };
+  return schema.map(
+    ({ name, kind, seconds }) => `schema      ${name}: ${effects[kind]}, about ${seconds} s`,
+  );
+}
+
+function snapshotLine({ snapshot }: UpgradePlan): string {
+  if (!snapshot.taken) return 'snapshot    none';
+  const room = `needs ${mebibytes(snapshot.needed)}, free ${mebibytes(snapshot.free)}`;
+  return `snapshot    in ${snapshot.folder}, about ${snapshot.seconds} s; ${room}`;
+}
+
+function agentsLine({ agents: { total, work, stop } }: UpgradePlan): string {
+  const stopping = stop.length === 0 ? '' : `, ${stop.length} stop working`;
+  return `agents      ${total} nodes: ${work} keep working${stopping}`;
 }
 
 const mebibytes = (bytes: number): string => `${Math.ceil(bytes / 1024 ** 2)} MiB`;

@@ -128,7 +128,7 @@ it('a check that throws or hangs is not ok, and the other checks are shown', asy
   expect(JSON.parse(printed)).toMatchObject({
     not_checked: [
       { check: 'broken', text: 'broken: the check failed: out of order' },
-      { check: 'hung', text: 'hung: the check did not end within 30 s' },
+      { check: 'hung', text: 'hung: the check did not finish within 30 s' },
     ],
     ok: [{ check: 'clock', text: 'the clock agrees with the control plane' }],
   });

@@ -4,7 +4,7 @@
  *   volumes/{project_id}/{name}        mounted into the containers of the project
  *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/data/volumes.ts). Containers cannot reach it
  *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
- *   volumes/.left/{copy}/              an older copy of a project that came back to this node; never deleted unasked
+ *   volumes/.left/{copy}/              an older copy of a returned project; deleted only on request
  *
  * A folder is mounted only if the mark has the id of the task. A missing folder is created only if
  * the task says that it never existed: a project never starts with an empty or an older folder in
@@ -122,8 +122,8 @@ async function mountsOf(
   } else if (mark.copy !== copy) {
     throw new TaskFailure(
       'volume_missing',
-      `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s ` +
-        `(${copy}); Berth does not mount it`,
+      `${project} holds another copy (${mark.copy}, of ${mark.created_at}); the project uses ` +
+        `copy ${copy}, so Berth does not mount the folder`,
     );
   }
   const engineMounts: Mount[] = [];

@@ -19,7 +19,7 @@ import type { Origin } from './origins.ts';
 const COOLDOWN_MS = 10_000;
 const KEPT_MS = 10 * 60_000;
 const TIMEOUT_MS = 3_000;
-/** The gateway's assertions live for 5 minutes; one minute more is for clocks that differ. */
+/** The gateway's assertions live for 5 minutes; the sixth minute allows for clock skew. */
 const MAX_AGE = '6m';
 const SKEW = '30s';
 

@@ -21,7 +21,7 @@ import { TOKEN_SECONDS } from './tokens.ts';
 
 /** Senders of an earlier GATEWAY_SECRET that are remembered between two reports. */
 const MAX_SENDERS = 200;
-/** A report may come this late; `until` is never earlier than what it stands for. */
+/** A report can come this late; `until` is never earlier than what it stands for. */
 const LATE_MS = 2 * REPORT_MS;
 
 export type SecretUse = {
@@ -65,7 +65,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
     const until = now() + lifeMs + LATE_MS;
     if ((signedUntil.get(key) ?? 0) >= until - REPORT_MS / 2) return;
     const stored = await meta.get(key);
-    // Another process may sign with a longer lifetime.
+    // Another process can sign with a longer lifetime.
     const latest = Math.max(
       until,
       stored === null ? 0 : (JSON.parse(stored) as { until: number }).until,

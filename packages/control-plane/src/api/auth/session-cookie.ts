@@ -83,7 +83,7 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
       if (!SAFE.has(request.method) && (isOther || !isOwnOrigin(request)))
         throw new DomainError(
           'forbidden',
-          'a page of another origin must not change anything with the session of its visitor',
+          'a page of another origin must not use the visitor’s session to change anything',
         );
       return more.length === 0 ? callers.user(`Bearer ${token}`) : oneOf(callers, [token, ...more]);
     },

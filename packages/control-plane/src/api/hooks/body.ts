@@ -8,7 +8,7 @@ import { MAX_DELIVERY_BYTES } from '@berth/wire/hook';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { SignatureCheck } from './signatures.ts';
 
-/** Most bytes of one body that are kept, and of all bodies that arrive at the same time. */
+/** Limits in bytes: what is kept of one body, and of all bodies that arrive at the same time. */
 export const KEPT_BYTES = 1_048_576;
 const ALL_KEPT_BYTES = 32 * 1_048_576;
 

@@ -112,7 +112,7 @@ function pushed(ref: string, after: unknown): PushedRef {
 
 /**
  * Bitbucket Cloud: `push.changes[].new`, null for a deleted branch; Data Center: `changes[]`. A
- * push may name several branches.
+ * push can name several branches.
  */
 function bitbucketRefs(json: Json): PushedRef[] | null {
   if (isObject(json['push']) && Array.isArray(json['push']['changes']))

@@ -18,7 +18,7 @@ export type Schema = { [key: string]: unknown };
 
 const MODULES = [access, audit, dataset, deployment, errors, gateway, node, project, token, user];
 
-/** Names by JSON text, because composing schemas may copy them. */
+/** Names by JSON text, because composing schemas can copy them. */
 const NAMES = new Map<string, string>(
   MODULES.flatMap((module) => Object.entries(module as Record<string, unknown>))
     .filter(([name, value]) => /^[A-Z][a-z]/.test(name) && isObjectSchema(value))

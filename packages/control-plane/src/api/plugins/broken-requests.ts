@@ -34,7 +34,7 @@ export function answerBrokenRequests(server: HttpServer): void {
     // The handler waits for the rest of this request, so its answer would never come.
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !request.complete)
       return response.headersSent ? void socket.destroy() : end();
-    // Broken bytes may follow a valid request. The answer to the valid request is sent first.
+    // Broken bytes can follow a valid request. The answer to the valid request is sent first.
     response.once('finish', end).once('close', () => socket.destroy());
   });
   // RFC 9110 section 9.3.6: an origin server that does not tunnel refuses CONNECT.

@@ -106,7 +106,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
-  /** The same at every control plane. Whoever gets it may also request the password. */
+  /** The same at every control plane. Whoever gets it can also request the password. */
   const configEtag = derived(deps.settings.registry, ({ addr, user, password }) =>
     createHmac('sha256', password)
       .update(JSON.stringify(['berth registry', addr, user, deps.settings.clean.keepReleases]))
@@ -222,7 +222,7 @@ function warnAboutUnknown(
 }
 
 function notify(deps: Deps, { node, before, routesMoved }: Registered): void {
-  // Deployments may be waiting for this node.
+  // Deployments might be waiting for this node.
   if (
     before === null ||
     !isOnline(before, deps.now(), deps.limits) ||

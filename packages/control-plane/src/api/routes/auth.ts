@@ -280,7 +280,7 @@ async function changePassword(
   const password_hash = await context.passwords.hash(body.new_password);
   // A new password ends every session of the account, this one too.
   const changed = await context.users.patch(user.id, { password_hash }, (present) => {
-    // Somebody may have set another one while this one was checked, for example because it is
+    // Somebody might have set another one while this one was checked, for example because it is
     // known to others.
     if (present.password_hash !== user.password_hash) throw wrong();
   });

@@ -65,7 +65,7 @@ async function startCleanUp(deps: Deps, { user }: Call<'startCleanUp'>) {
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
-/** The message may have names of projects, so only admins get it. */
+/** The message can have names of projects, so only admins get it. */
 const cleanUpView = (one: CleanUpRecord, role: Role): CleanUp => ({
   id: one.id,
   state: one.state,

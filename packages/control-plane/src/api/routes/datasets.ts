@@ -230,7 +230,7 @@ function noVersion({ name, version: newest }: DatasetRecord, version: number): D
 }
 
 /**
- * The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A
+ * The API shows a path as text, or encoded if it is not UTF-8. So a filter can have either form. A
  * final `/` means a folder.
  */
 function pathFilter(shown: string | undefined): Pick<HistoryFilter, 'folders' | 'paths'> {

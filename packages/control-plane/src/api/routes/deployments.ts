@@ -196,7 +196,7 @@ async function again(
       trigger: what,
     },
   );
-  // The release may have a host name that the project no longer has.
+  // The release can have a host name that the project no longer has.
   deps.changes.notify('policy');
   return deployment;
 }
@@ -253,7 +253,7 @@ async function getDeployment(
     { knownEtag, waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id },
     reply,
   );
-  // The rights may have ended while the request was held.
+  // The rights might have ended while the request was held.
   if ((query.wait ?? 0) > 0) await recheck();
   setEtag(result.etag);
   if (!matchesEtag(knownEtag, result.etag)) return result.deployment;

@@ -20,7 +20,7 @@ type Recheck = () => Promise<Caller>;
 
 const PAGE = 200;
 /**
- * Poll interval without a notification: another control plane may write events, and some writers
+ * Poll interval without a notification: another control plane can write events, and some writers
  * here do not notify.
  */
 const POLL_MS = 1_000;
@@ -73,7 +73,7 @@ async function events(
 type Page = { items: Event[]; next: number; previous: number | null; gap: boolean };
 
 /**
- * Reads a page of events. `next` also passes events that the caller may not see, so that they are
+ * Reads a page of events. `next` also passes events that the caller cannot see, so that they are
  * not read again. `previous`: the first number of the page; null: there are no earlier events.
  */
 async function read(

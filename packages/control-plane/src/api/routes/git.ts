@@ -90,7 +90,7 @@ async function putGitToken(deps: Deps, { params, body, user, ifMatch }: Call<'pu
   const stored = await deps.gitTokens.put(record, (present) => {
     checkIfMatch(ifMatch, projectEtag(present, user.role));
     if (tokenHost(present.git_url) === host) return;
-    // Somebody may have changed the address to get the token.
+    // Somebody might have changed the address to get the token.
     const why =
       `git_url is ${present.git_url} now, and the token was for ${host}; read the project and ` +
       'set the token again';

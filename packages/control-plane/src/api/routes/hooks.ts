@@ -222,7 +222,7 @@ async function receiveHook(context: Context, { params, request, reply }: Call<'r
   }
   if (over === null) context.refusedDeliveries.takeBack(network);
   void reply.removeHeader('connection');
-  // Somebody may have changed the project, or replaced the secret, while the body arrived.
+  // Somebody might have changed the project, or replaced the secret, while the body arrived.
   const [hookNow, projectNow] = [
     await context.hooks.get(params.id),
     await context.projects.get(params.id).catch(orNull),

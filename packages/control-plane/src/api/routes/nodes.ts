@@ -156,7 +156,7 @@ async function listNodes(deps: Deps, { query, access }: Call<'listNodes'>) {
 async function uncordonNode(deps: Deps, { params, access }: Call<'uncordonNode'>) {
   const node = await deps.nodes.setSchedulable(params.id, true);
   await deps.driver.reviewMoves();
-  // Deployments may be waiting for this node.
+  // Deployments might be waiting for this node.
   deps.changes.notify('work');
   return view(deps, node, access);
 }
@@ -182,7 +182,7 @@ async function confirmRemoved(deps: Deps, { params, user, access }: Call<'confir
     byOf(user).name ?? 'an unknown user',
     deps.now(),
   );
-  // Deployments and drains may be waiting for this.
+  // Deployments and drains might be waiting for this.
   deps.changes.notify('work');
   return view(deps, node, access);
 }

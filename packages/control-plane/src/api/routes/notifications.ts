@@ -72,7 +72,7 @@ export function notificationRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Returns a notification that the caller may see: admins see all, other people those whose
+ * Returns a notification that the caller can see: admins see all, other people those whose
  * projects they all see. Throws not_found, and forbidden if the caller has a lower role than
  * `needed` in one of the projects.
  */
@@ -205,7 +205,7 @@ async function listNotificationDeliveries(
 ) {
   const { id } = await own(deps, params.id, user, 'viewer');
   const { items, next } = await deps.notifications.deliveries(id, pageOf(query));
-  // The notification may have had other projects, or all, at that time.
+  // The notification might have had other projects, or all, at that time.
   const projectsOf = ({ message }: NoticeRecord): string[] =>
     message.items.flatMap((item) => item.seen.project_ids);
   const seen = await deps.projects.visible([...new Set(items.flatMap(projectsOf))], access);

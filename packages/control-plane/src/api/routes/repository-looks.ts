@@ -98,7 +98,7 @@ async function takePlace(context: Context, userId: string, request: Asked): Prom
     const open = new Set(await context.repositoryLooks.open());
     for (const look of created) look.isOpen = open.has(look.id ?? '');
   }
-  // Others may have taken places meanwhile.
+  // Others might have taken places meanwhile.
   if ((context.asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
     throw new DomainError(
       'too_many_requests',
@@ -107,7 +107,7 @@ async function takePlace(context: Context, userId: string, request: Asked): Prom
   request.isOpen = true;
 }
 
-/** Returns a project that the caller may edit. */
+/** Returns a project that the caller can edit. */
 async function projectOf(deps: Deps, idOrName: string, user: Caller): Promise<ProjectRecord> {
   const guarded = await deps.projects.guarded(idOrName);
   const role = guarded === null ? null : roleIn(guarded, user);
@@ -126,7 +126,7 @@ async function projectOf(deps: Deps, idOrName: string, user: Caller): Promise<Pr
 }
 
 /**
- * A look for a project is for those who may edit the project: it may show what a private
+ * A look for a project is for those who can edit the project: it can show what a private
  * repository has.
  */
 async function checkReader(
@@ -217,7 +217,7 @@ async function getRepositoryLook(
     { knownEtag, waitSeconds, topic: 'looks', holder: user.id },
     reply,
   );
-  // The rights may have ended while the request was held.
+  // The rights might have ended while the request was held.
   if (waitSeconds > 0) await checkReader(context, look, await recheck());
   setEtag(etag);
   if (!matchesEtag(knownEtag, etag)) return look;
@@ -251,7 +251,7 @@ function view(look: RepositoryLookRecord): RepositoryLook {
   const hint = project_id === undefined ? BEFORE_PROJECT : OF_PROJECT;
   const result = report?.result ?? null;
   if (status === 'completed') {
-    // The agent may be of a later version and report more.
+    // The agent might be of a later version and report more.
     const findings = Value.Clean(RepositoryFound, structuredClone(result)) as RepositoryFound;
     return { ...base, state: 'done', found: findings, error: null };
   }

@@ -41,7 +41,7 @@ async function deleteNodeVolumes(deps: Deps, { params, query, access }: Call<'de
   return volumesView(deleting);
 }
 
-/** Admins see all projects, but their tokens may be limited to some. */
+/** Admins see all projects, but their tokens can be limited to some. */
 export const maySee = (copy: Pick<VolumeCopy, 'project_id'>, { only }: ProjectAccess): boolean =>
   only === null || only.includes(copy.project_id);
 

@@ -107,7 +107,7 @@ export type Readers = {
    * too_many_requests.
    */
   read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
-  /** Takes a batch of an agent. `wait_ms`: when it may send the next one. */
+  /** Takes a batch of an agent. `wait_ms`: when it can send the next one. */
   accept(key: string, batch: LogBatch): Promise<{ wanted: boolean; wait_ms: number }>;
   /** The wants for a node, as its agent gets them. */
   wantsOf(node_id: string): Promise<LogWant[]>;
@@ -221,7 +221,7 @@ async function newFollow(
 function release(state: State, own: OwnWant): void {
   own.viewers -= 1;
   if (own.viewers > 0) return;
-  // Others may come back in a moment: a browser that reloads, a client that reconnects.
+  // Waits for viewers who come back: a browser that reloads, a client that reconnects.
   const lingerMs = state.wants.isClosed ? 0 : state.limits.lingerMs;
   own.ending = setTimeout(() => remove(state, own), lingerMs).unref();
 }

@@ -33,7 +33,8 @@ export function cursorsIn(id: string | string[] | undefined): Map<string, LogCur
     const at = stdout > stderr ? stdout : stderr;
     if (!DEPLOYMENT.test(deployment) || more.length > 0 || at === '') continue;
     if (!TIME.test(stdout) || !TIME.test(stderr)) continue;
-    // Without its second part, the id is of 0.1.0: all lines up to the time were shown.
+    // Version 0.1.0 sent ids without the second part. Treat all lines up to the time as already
+    // shown.
     const [, ordinal = '999999999', run = ''] = REST.exec(parts[i + 1] ?? '') ?? [];
     cursors.set(deployment, { run, at, ordinal: Number(ordinal) });
   }

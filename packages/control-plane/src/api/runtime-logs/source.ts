@@ -21,7 +21,7 @@ export type Source = {
   viewer: Viewer;
   target: Target;
   signal: AbortSignal;
-  /** The deployment does not run any more. */
+  /** The deployment no longer runs. */
   isEnding: () => boolean;
   place: Place;
   /** The time of the newest line that was shown, as the viewer got it. */

@@ -111,7 +111,7 @@ function createViewer(
 type Running = {
   stop: AbortController;
   node_id: string | null;
-  /** Monotonic time since when the deployment does not run any more; null: it runs. */
+  /** Monotonic time since when the deployment no longer runs; null: it runs. */
   endingAt: number | null;
 };
 type Sources = Map<string, Running>;
@@ -131,7 +131,7 @@ async function followProject(stream: ProjectStream): Promise<never> {
   let wasIdle = false;
   for (;;) {
     const changed = deps.changes.wait('work', LOOK_MS, hold.signal);
-    // Ends the stream when the token expires, the user is disabled or may not see the project any
+    // Ends the stream when the token expires, the user is disabled or cannot see the project any
     // more.
     await viewer.recheck();
     await deps.stores.projects.get(projectId);

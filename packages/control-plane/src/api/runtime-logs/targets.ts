@@ -22,7 +22,7 @@ export async function deploymentOf(
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
-  // The caller may not see the other project, so its deployments get the answer of those that do
+  // The caller cannot see the other project, so its deployments get the answer of those that do
   // not exist.
   if (deployment?.project_id !== projectId)
     throw new DomainError('not_found', 'the project has no such deployment');

@@ -78,14 +78,14 @@ type RestartWait =
 export type ProjectStopped =
   | { kind: 'project_stopped' }
   | { kind: 'project_stopped_but_runs'; node: string }
-  /** Its volumes must leave their node, and do not yet. */
+  /** The project's volumes must leave their node and are still there; `because` says why. */
   | { kind: 'project_stopped_and'; because: WaitReason };
 
 /** Volumes of a stopped project that must leave their node. */
 type LeaveWait =
   | { kind: 'agent_cannot_move'; node: string }
   | { kind: 'container_still_runs' }
-  /** `tried_again_by`: the request after which a node that was full is tried again. */
+  /** `tried_again_by`: the request that makes Berth retry a node that was full. */
   | {
       kind: 'no_node_for_volumes';
       refusals: Refusals;

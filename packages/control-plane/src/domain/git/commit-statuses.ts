@@ -48,8 +48,8 @@ export type StatusStore = {
   /** Adds a line to the story of the deployment. */
   giveUp(claim: StatusClaim, error: string, now: number): Promise<boolean>;
   /**
-   * Makes the newest status of the commit due again, unless it is this one: an older one might have
-   * reached the forge after it.
+   * Makes the newest status of the commit due again, because the overtaken status might have
+   * reached the forge after it. Does nothing if the overtaken status is itself the newest.
    */
   repeatNewest(
     overtaken: Pick<StatusRecord, 'seq' | 'project_id' | 'commit'>,

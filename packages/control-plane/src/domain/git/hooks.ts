@@ -69,7 +69,7 @@ export type HookStore = {
   remove(projectId: string, now: number): Promise<void>;
   /**
    * Stores a verified delivery. If the forge's id was seen in the last 7 days, stores it as skipped
-   * instead. Returns null if the hook does not exist any more.
+   * instead. Returns null if the hook no longer exists.
    */
   receive(projectId: string, delivery: NewDelivery, now: number): Promise<DeliveryRecord | null>;
   /** Stores a refused delivery and counts it with `others`, which are not stored. */

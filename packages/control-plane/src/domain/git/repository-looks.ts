@@ -52,7 +52,7 @@ export type RepositoryLookStore = {
   create(look: NewRepositoryLook, now: number): Promise<RepositoryLookRecord>;
   /** Throws not_found, also for other tasks. */
   get(id: string): Promise<RepositoryLookRecord>;
-  /** Ids of those that have not ended. */
+  /** Returns the ids of all looks that have not ended. */
   open(): Promise<string[]>;
   /** A repeated report gets the same answer. Throws not_found, stale_lease, task_over. */
   endTask(
@@ -80,7 +80,7 @@ export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord
 export const LOST: Record<Loss, { code: string; message: string }> = {
   queue: { code: 'task_not_claimed', message: 'the builder did not begin to look in time' },
   lease: { code: 'node_lost', message: 'the builder stopped reporting' },
-  wall: { code: 'task_timeout', message: `the builder did not end within ${LOOK_MS / 1000} s` },
+  wall: { code: 'task_timeout', message: `the builder did not finish within ${LOOK_MS / 1000} s` },
   attempts: {
     code: 'too_many_attempts',
     message: 'the builder began too many times without an end',

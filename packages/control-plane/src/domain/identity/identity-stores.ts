@@ -69,7 +69,7 @@ export type DeviceTokenStore = Swept & {
   list(filter: { email?: string }, now: number, page: Page): Promise<Paged<DeviceTokenRecord>>;
   /** `email`: revokes only a token of that person. Throws not_found. */
   revoke(id: string, email: string | null): Promise<void>;
-  /** Keeps the newest time of each token. */
+  /** Stores when each token was last used. An older time changes nothing. */
   used(items: readonly { id: string; at: number }[]): Promise<void>;
 };
 

@@ -16,8 +16,8 @@ export type CacheIndex = {
   rows(nodes: readonly { cached: Cached }[]): Rows;
 };
 /**
- * Row i is data[start[i]] to data[start[i] + length[i] - 1]. Each entry is another slot, and every
- * slot is below `slots`. `evictable` has for each entry the bytes that its eviction frees (0 if it
+ * Row i is data[start[i]] to data[start[i] + length[i] - 1]. The entries of a row are distinct
+ * slots below `slots`. `evictable` has for each entry the bytes that its eviction frees (0 if it
  * must stay). `evictableTotal[i]` is the sum of a row.
  */
 export type Rows = {

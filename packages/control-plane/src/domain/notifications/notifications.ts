@@ -137,9 +137,9 @@ export type NotificationStore = {
   /** Adds a claimed test. Throws too_many_requests. */
   addTest(id: string, message: Message, until: number): Promise<NoticeRecord>;
   /**
-   * These end a claim. They return null and change nothing if another claim replaced it.
-   * `received`: replaces the list. After a failure at an earlier target the delivery is due at
-   * once, at the present one.
+   * These methods end a claim. They return null and change nothing if another claim replaced it.
+   * `received` replaces the stored list. If the target changed during a failed attempt, the
+   * delivery to the new target is due at once.
    */
   sent(claim: NoticeClaim, note: string | null, now: number): Promise<NoticeRecord | null>;
   retry(

@@ -258,7 +258,7 @@ export function ofCertificate(
   return [{ kind: 'certificate', subject: host, at, isProblem: true, seen: notice }];
 }
 
-/** The subject of an open problem does not exist any more. */
+/** The subject of an open problem no longer exists. */
 export const ofNobody = (kind: Observation['kind'], subject: string): Observation => {
   const title = {
     failed: 'The project was deleted',

@@ -52,8 +52,8 @@ export async function hashRound(
   let failed: Error | null = null;
   let files = 0;
   const take = (file: { path: Buffer; size: number; index: number }, result: HashResult): void => {
-    // Another size: the name led to another file while it was hashed. The next listing may not show
-    // that.
+    // Another size: the name led to another file while it was hashed. The next listing might not
+    // show that.
     if (result.kind === 'ok' && result.size === file.size)
       round.sums.set(result.sha256, 32 * file.index);
     else if (result.kind !== 'error') round.unknown++;

@@ -26,7 +26,7 @@ async function scan(job: ScanJob): Promise<void> {
   const ended = await runScan(job, (step, files, bytes = () => 0) => {
     progress = () => ({ step, files, bytes: bytes() });
   }).then(
-    // After a failure the process exits: its state and open files may be wrong.
+    // After a failure the process exits: its state and open files might be wrong.
     (outcome): ChildMessage => ({
       kind: 'outcome',
       outcome,

@@ -4,7 +4,7 @@ import type { ShareIdentity } from '../../domain/platform/records.ts';
 import type { ScanJob } from '../scan-job.ts';
 import type { Listing } from './listing.ts';
 
-/** `bytes` may be called at any time: a large file makes no other progress. */
+/** `bytes` can be called at any time: a large file makes no other progress. */
 export type OnStep = (step: ScanProgress['step'], files: number, bytes?: () => number) => void;
 
 /** A listing and the path of its file. */

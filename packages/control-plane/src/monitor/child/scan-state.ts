@@ -23,7 +23,7 @@ const PAUSE_MS = 100;
  */
 const GRAIN_SECONDS = 5;
 /**
- * How far the file server's clock may be ahead. A later modification time was set by hand, so a new
+ * How far the file server's clock can be ahead. A later modification time was set by hand, so a new
  * write would change it.
  */
 const AHEAD_SECONDS = 86_400;

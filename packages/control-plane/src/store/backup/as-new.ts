@@ -23,13 +23,13 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
     await db.transaction().execute(async (tx) => {
       // The processes of these backups are gone, and their rows would block the schedule.
       await sql`delete from backups where finished_at is null`.execute(tx);
-      // Since the backup, a copy of volumes that was equal to another one may have been written.
-      // One that was being received may be the project's newest data by now: it is not used, and
-      // only an admin deletes it.
+      // Copies of volumes that were equal might differ since the backup. A copy that was being
+      // received might be the project's newest data by now: it is not used, and only an admin
+      // deletes it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
       await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
-      // Since the backup, a host may have belonged to another project, or its own may have been
-      // public: these saw cookies of its visitors.
+      // Renews the claims of hosts: since the backup, another or a public project might have had
+      // the host and seen the cookies of its visitors.
       const claim = `restored-${randomUUID()}`;
       for (const table of ['prefix_claims', 'domain_claims'])
         await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);
@@ -40,7 +40,8 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
       );
       if (!restored.as_new) return;
       for (const table of OF_OLD_MACHINE) await sql`delete from ${sql.table(table)}`.execute(tx);
-      // The old machine may still make backups into the same place: each deletes only its own.
+      // Forgets the installation id: the old machine might still write backups into the same place,
+      // and each machine deletes only its own.
       await sql`delete from meta where key = 'installation'`.execute(tx);
     });
   } finally {

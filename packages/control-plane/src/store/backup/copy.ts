@@ -1,5 +1,5 @@
 /**
- * Takes one consistent copy of a database that a control plane may use meanwhile. Throws StoreError
+ * Takes one consistent copy of a database that a control plane can use meanwhile. Throws StoreError
  * or the error of the engine.
  */
 import { randomBytes } from 'node:crypto';

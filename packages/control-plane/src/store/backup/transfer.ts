@@ -241,7 +241,7 @@ export async function importLines(
 
 /** Tables with rows of people and machines. */
 const USED = ['users', 'projects', 'nodes', 'datasets'] as const;
-/** An empty database may have tables: a start that failed, or an import that did. */
+/** An empty database can have tables: a start that failed, or an import that did. */
 async function refuseUsed(tx: Tx): Promise<void> {
   for (const table of USED) {
     const { rows } = await sql<{

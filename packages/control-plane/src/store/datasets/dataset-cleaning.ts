@@ -1,5 +1,5 @@
 /**
- * Removes history and tree objects in small batches. There may be millions, and one transaction for
+ * Removes history and tree objects in small batches. There can be millions, and one transaction for
  * all would block the platform. Only invisible rows are removed. A batch that is skipped or lost in
  * a crash is found again later.
  */

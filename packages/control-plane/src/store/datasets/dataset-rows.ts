@@ -56,7 +56,7 @@ export async function refuseUnknownDatasets(
 
 /**
  * Returns the users of a dataset as text for people: projects that name it, and live deployments
- * with it whose project no longer does. Projects that the caller may not see are only counted.
+ * with it whose project no longer does. Projects that the caller cannot see are only counted.
  */
 export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<string[]> {
   const like = `%"${id}"%`;

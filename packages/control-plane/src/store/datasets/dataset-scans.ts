@@ -37,7 +37,7 @@ type ScanMethods = Pick<
 >;
 
 /**
- * Attempts to claim a due dataset: other control planes may claim the first ones at the same
+ * Attempts to claim a due dataset: other control planes can claim the first ones at the same
  * moment.
  */
 const CLAIM_ATTEMPTS = 10;

@@ -42,7 +42,7 @@ function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
   throw new DomainError(
     'wrong_state',
     `cannot accept a loss of ${name}: Berth cannot see its files on the share. ` +
-      `${problem ?? ''} When the share is there, request a scan without accept_loss`,
+      `${problem ?? ''} Mount the share, then request a scan without accept_loss`,
   );
 }
 
@@ -94,7 +94,7 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
   };
 }
 
-/** Relies on the unique constraint, because two requests may arrive at the same time. */
+/** Relies on the unique constraint, because two requests can arrive at the same time. */
 async function refuseTakenName<T>(db: Database, run: () => Promise<T>): Promise<T> {
   try {
     return await run();

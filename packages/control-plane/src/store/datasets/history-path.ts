@@ -1,6 +1,6 @@
 /**
  * Shortens paths for the key of dataset_history. An index entry holds 2,704 bytes at most. A path
- * may have 4,096 bytes, and encoding makes three characters of one byte. A longer path is cut and
+ * can have 4,096 bytes, and encoding makes three characters of one byte. A longer path is cut and
  * gets a digest; the column `long_path` has the whole path.
  */
 import { createHash } from 'node:crypto';
@@ -27,7 +27,7 @@ export type Span = { from: string; to: string };
 
 /**
  * Returns the range of paths below a folder (which ends with `/`), and the range of their keys if
- * the folder's own path may be cut.
+ * the folder's own path can be cut.
  */
 export function below(folder: string): { whole: Span; key: Span | null } {
   const cut = `${folder.slice(0, CUT_AT)} `;

@@ -91,7 +91,7 @@ export async function refuseNestedPath(
     );
 }
 
-/** Returns the writer without the name of a project that the caller may not see. */
+/** Returns the writer without the name of a project that the caller cannot see. */
 async function shown(tx: Tx, other: Writer, access: ProjectAccess): Promise<Writer> {
   const seen = other.projectId === '' || (await visibleOf(tx, [other.projectId], access)).size > 0;
   return seen ? other : { ...other, by: 'another project' };

@@ -28,7 +28,7 @@ import type { NewRow } from '../engine/tables.ts';
 const ROWS = 30;
 const OBJECTS = 32;
 const OBJECT_BYTES = 32 * 1024;
-/** Work between two yields; a single step may take longer. */
+/** Work between two yields; a single step can take longer. */
 const TURN_MS = 0.25;
 
 export type Recording = { claim: ScanClaim; content: VersionContent };
@@ -130,7 +130,7 @@ async function clearUnfinished(
 }
 
 /**
- * Resolves with false if the claim is lost. A crash of the machine may undo it until the synced
+ * Resolves with false if the claim is lost. A crash of the machine can undo it until the synced
  * commit of `finishScan`.
  */
 const underClaim = (

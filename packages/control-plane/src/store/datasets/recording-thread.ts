@@ -13,7 +13,7 @@ import type { Tables } from '../engine/tables.ts';
 import { recordVersion, type ThreadOptions } from './record-version.ts';
 import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 
-/** Limits a rest, because the work before it may have been a wait for the lock. */
+/** Limits a rest, because the work before it might have been a wait for the lock. */
 const LONGEST_REST_MS = 10;
 /** Never notified; used only to sleep. */
 const resting = new Int32Array(new SharedArrayBuffer(4));

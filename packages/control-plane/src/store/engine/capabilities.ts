@@ -7,7 +7,7 @@ import { type ColumnDefinitionBuilder, type RawBuilder, sql } from 'kysely';
 import type { Db, Tx } from './tables.ts';
 import { StoreError } from './errors.ts';
 
-/** Why a transaction that did nothing may be retried. */
+/** Why a transaction that did nothing can be retried. */
 export type Transient =
   /** Another process holds the lock. */
   | 'locked'
@@ -22,7 +22,7 @@ type Reclaimable = { kysely: Db; writeUnsynced: (run: (tx: Tx) => Promise<void>)
 export type Capabilities = {
   engine: 'sqlite' | 'postgres';
   /**
-   * Several control planes may use one database. If false, the file is locked when it is opened.
+   * Several control planes can use one database. If false, the file is locked when it is opened.
    */
   sharedByControlPlanes: boolean;
   /** An auto-increment primary key. */
@@ -40,7 +40,7 @@ export type Capabilities = {
   /** NOT NULL can be dropped in place. If false, a migration copies the table. */
   dropsNotNull: boolean;
   /**
-   * Several transactions may write at the same time. A decision then reads its rows `for update`,
+   * Several transactions can write at the same time. A decision then reads its rows `for update`,
    * so that they stay unchanged until the transaction ends. If false, there is one writer at a
    * time.
    */
@@ -53,7 +53,7 @@ export type Capabilities = {
    */
   digest: (columns: readonly string[]) => RawBuilder<string>;
   /**
-   * Runs a statement without the wait for the disk, so a crash of the machine may undo it. In the
+   * Runs a statement without the wait for the disk, so a crash of the machine can undo it. In the
    * embedded engine that wait blocks the whole process.
    */
   unsynced: <T>(db: Db, run: (db: Db) => Promise<T>) => Promise<T>;
@@ -81,7 +81,7 @@ export type Capabilities = {
   size: (db: Db) => Promise<{ bytes: number; free: number }>;
   /** Returns whether this error is a violation of that unique column. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;
-  /** Returns why the transaction did nothing and may be retried; null: it may not. */
+  /** Returns why the transaction did nothing and can be retried; null: it must not be. */
   transient: (error: unknown) => Transient | null;
 };
 

@@ -11,11 +11,11 @@ export type Connection = {
   capabilities: Capabilities;
   kysely: Db;
   /**
-   * Runs one transaction that may write. `run` may be called again, so it does only database work.
+   * Runs one transaction that can write. `run` can be called again, so it does only database work.
    */
   write<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
   /**
-   * Same as `write`, without the wait for the disk: a power cut or a crash of the machine may undo
+   * Same as `write`, without the wait for the disk: a power cut or a crash of the machine can undo
    * it.
    */
   writeUnsynced<T>(run: (tx: Tx) => Promise<T>): Promise<T>;

@@ -46,9 +46,9 @@ type Engine = {
   name: string;
   capabilities: Capabilities;
   dialect: Dialect;
-  /** Has no time limits for statements: a migration may take minutes. */
+  /** Has no time limits for statements: a migration can take minutes. */
   migrating?: Dialect;
-  /** Throws StoreError if Berth cannot rely on this engine; may log a warning. */
+  /** Throws StoreError if Berth cannot rely on this engine; can log a warning. */
   check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
   notifier?: () => Notifier & { close(): Promise<void> };
   logRelay?: () => LogRelay & { close(): Promise<void> };
@@ -111,8 +111,8 @@ export async function openDatabase(
 }
 
 /**
- * Opens a database that this version has migrated, beside a control plane that may run: takes no
- * lock, creates nothing and migrates nothing. Throws StoreError.
+ * Opens a database that this version has migrated, beside a control plane that might be running:
+ * takes no lock, creates nothing and migrates nothing. Throws StoreError.
  */
 export async function openBeside(url: string, log: StoreLog): Promise<Database> {
   const engine = besideOf(url);
@@ -202,7 +202,7 @@ function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer)
       release: () => {},
     };
   }
-  // The message must not contain the whole URL, which may hold a password.
+  // The message must not contain the whole URL, which can hold a password.
   throw new StoreError(
     'unsupported_url',
     `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`,

@@ -55,7 +55,7 @@ function readHolder(path: string): Holder | null {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as Holder;
   } catch {
-    // The holder writes the file just after it took the lock, so the file may not exist yet.
+    // The holder writes the file just after it took the lock, so the file might not exist yet.
     return null;
   }
 }

@@ -66,7 +66,8 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
         await fresh.query(`listen ${CHANNEL}`);
         client = fresh;
         pause = RETRY_MS.first;
-        // Topics may have changed while the connection was down; held requests poll by themselves.
+        // Topics might have changed while the connection was down; held requests poll by
+        // themselves.
         onTopics(['routes', 'policy', 'access', 'work']);
         await sendPending();
         await keepAlive(fresh, gone, end.signal);

@@ -1,6 +1,6 @@
 /**
  * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the
- * agent may send a batch to another control plane than the one where the reader waits. Nothing is
+ * agent can send a batch to another control plane than the one where the reader waits. Nothing is
  * stored, and the chain of batches shows what was lost. It has a connection of its own, so that
  * lines never delay notifications of changes, and opens it when somebody first reads a log.
  */
@@ -154,7 +154,7 @@ export function createAssembly(onMessage: (message: string) => void): {
           inflateRawSync(Buffer.from(whole, 'base64'), { maxOutputLength: MAX_BYTES }).toString(),
         );
       } catch {
-        // Another version of Berth may send another format. The readers see a gap.
+        // Another version of Berth can send another format. The readers see a gap.
       }
     },
   };

@@ -34,7 +34,7 @@ const OLDEST_SQLITE = '3.51.3';
  */
 const BUSY_TIMEOUT_MS = 1;
 /**
- * SQLite may wait for a backup's short exclusive access while the file is opened, because this
+ * SQLite can wait for a backup's short exclusive access while the file is opened, because this
  * process does nothing else yet.
  */
 const OPEN_TIMEOUT_MS = 5000;
@@ -129,7 +129,7 @@ export function openSqlite(
 
 /**
  * Opens a further connection, for a separate thread, to a file that this process has opened and
- * locked. SQLite may checkpoint inside a commit of that thread.
+ * locked. SQLite can checkpoint inside a commit of that thread.
  */
 export function openSecondConnection(path: string): Dialect {
   const database = new Sqlite(path, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS });

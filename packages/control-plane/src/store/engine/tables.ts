@@ -109,7 +109,7 @@ export type Tables = {
    */
   project_members: { project_id: string; user_id: string; role: Role };
   /**
-   * Custom domains in use, and those that a project had until recently: another project may not
+   * Custom domains in use, and those that a project had until recently: another project cannot
    * have them yet. The row outlives its project.
    */
   domain_claims: {
@@ -181,7 +181,7 @@ export type Tables = {
     added_by: string | null;
     at: Ms;
   };
-  /** Builders that may still import the host keys that they trusted. */
+  /** Builders that might still import the host keys that they trusted. */
   git_host_imports: { node_id: string };
   deployments: {
     id: string;
@@ -190,7 +190,7 @@ export type Tables = {
     status: DeploymentState;
     settings: Json;
     /**
-     * Copy of settings.domain_prefix, to find the deployments that may still publish a host name.
+     * Copy of settings.domain_prefix, to find the deployments that might still publish a host name.
      */
     domain_prefix: string;
     requested_commit: string | null;
@@ -300,7 +300,7 @@ export type Tables = {
     boot_id: string | null;
   };
   /**
-   * Contract-only nodes that may register with the shared secret while REQUIRE_NODE_SECRETS is on.
+   * Contract-only nodes that can register with the shared secret while REQUIRE_NODE_SECRETS is on.
    */
   node_admissions: AdmissionRecord;
   datasets: Columns<Omit<DatasetRecord, 'scan_full' | 'accept_loss'>> & {
@@ -470,9 +470,9 @@ export type Tables = {
     opened_at: Ms;
     /** When a control plane observed it, by its own clock. */
     observed_at: Ms;
-    /** Since when it is not observed any more; null: it is observed. */
+    /** Uptime since which the problem is no longer observed; null while it is observed. */
     gone_since: UptimeMs | null;
-    /** Null: it is open. */
+    /** Null while the problem is open. */
     ended_at: Ms | null;
     flaps: number;
   };

@@ -20,7 +20,7 @@ import { writeEvents } from '../events.ts';
  */
 const MAX_PRESENTED = 500;
 /**
- * Most hosts of looks without a project. They have a limit of their own, because anybody may ask
+ * Most hosts of looks without a project. They have a limit of their own, because anybody can ask
  * for a look at any host.
  */
 const MAX_LOOKED_HOSTS = 50;

@@ -12,7 +12,7 @@ import { removeExpired } from '../sweep.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
 import { countTokens } from './tokens.ts';
 
-/** Open codes. Anybody may ask for one; an unconfirmed code expires after 10 minutes. */
+/** Open codes. Anybody can ask for one; an unconfirmed code expires after 10 minutes. */
 const MAX_OPEN = 10_000;
 /** Time that an expired code answers `expired_token`. */
 const REMEMBERED_MS = 10 * 60_000;
@@ -219,8 +219,8 @@ async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Prom
 }
 
 /**
- * Whether the person is disabled, or was deleted so recently that a gateway may still accept an old
- * session.
+ * Whether the person is disabled, or was deleted so recently that a gateway might still accept an
+ * old session.
  */
 async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
   const disabled = await tx

@@ -54,8 +54,8 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
 });
 
 /**
- * Marks the token as used by an agent process (`boot_id`) for a node. The same process may use it
- * again, because the answer to its first request may have been lost. The write locks the row:
+ * Marks the token as used by an agent process (`boot_id`) for a node. The same process can use it
+ * again, because the answer to its first request might have been lost. The write locks the row:
  * another process that uses it at the same moment throws.
  */
 export async function useJoinToken(

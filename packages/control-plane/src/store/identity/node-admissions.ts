@@ -1,5 +1,5 @@
 /**
- * Admissions: contract-only nodes that may use the shared secret while REQUIRE_NODE_SECRETS is on.
+ * Admissions: contract-only nodes that can use the shared secret while REQUIRE_NODE_SECRETS is on.
  */
 import type { AdmissionStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';

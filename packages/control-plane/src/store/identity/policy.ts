@@ -14,8 +14,8 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
 
 async function policyStamp(db: Database): Promise<string> {
   // flow_version rises with each plan and patch of a project, ACCESS_VERSION with each change of
-  // `disabled`. Rows of the other tables come and go. Between two reads one row may go and one
-  // may come with an older time: the sum then differs, the maximum may not.
+  // `disabled`. Rows of the other tables come and go, so this takes sums: if one row goes and one
+  // with an older time comes between two reads, the maximum might stay the same.
   const { rows } = await sql<Record<string, unknown>>`select
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,

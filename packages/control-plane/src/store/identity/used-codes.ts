@@ -11,7 +11,7 @@ const SKEW_MS = 5 * 60_000;
 
 export const createUsedCodeStore = (db: Database): UsedCodeStore => ({
   async redeem({ id, expires_at }, now) {
-    // Refused by age: the row of its first use may be swept already.
+    // Refused by age: the row of its first use might be swept already.
     if (expires_at + SKEW_MS <= now) throw new DomainError('code_used');
     const taken = await db.writeOne((kysely) =>
       kysely

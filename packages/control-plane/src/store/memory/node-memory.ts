@@ -35,7 +35,7 @@ type Mark = Partial<
 
 export type NodeMemory = {
   /**
-   * Returns the row to compare a report with. With several control planes it may be as old as the
+   * Returns the row to compare a report with. With several control planes it can be as old as the
    * node's last flushed mark.
    */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
@@ -71,7 +71,7 @@ export type NodeMemory = {
 
 const ROWS_A_STATEMENT = 5000;
 
-/** Columns that another control plane may change, except those of marks. */
+/** Columns that another control plane can change, except those of marks. */
 const FINGERPRINT_COLUMNS = [
   'hostname',
   'host_ip',
@@ -185,7 +185,7 @@ function withMarks(memory: Memory, row: NodeRecord): NodeRecord {
   if (mark === undefined) return row;
   const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
     Math.max(a ?? 0, b ?? 0) || null;
-  // Another control plane may have written the row after the mark was made here.
+  // Another control plane might have written the row after the mark was made here.
   const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
   return {
     ...row,

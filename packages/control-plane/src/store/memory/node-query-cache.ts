@@ -43,7 +43,7 @@ export type NodeQueryCache = {
    */
   startReconciledQuery(node: NodeRecord): (deployments: readonly DeploymentKey[]) => void;
   /**
-   * Call it after a plan was committed or may have been. `nodes`: the present nodes of the
+   * Call it after a plan was committed or might have been. `nodes`: the present nodes of the
    * deployments that the plan changed.
    */
   onCommit(plan: Plan, nodes: readonly string[]): void;
@@ -96,7 +96,7 @@ function dropReconciled(cache: Cache, nodeId: string): void {
 }
 
 /**
- * Drops the nodes that may have a container of the project, or one at the address of its new
+ * Drops the nodes that might have a container of the project, or one at the address of its new
  * route.
  */
 function dropRouted(cache: Cache, projectId: string, host_ip: string | null): void {

@@ -57,8 +57,7 @@ export const READY: Check = {
                 finding(
                   `${instance.name} does not reach the control plane: ${controlPlane}`,
                   STALE,
-                  'curl ' +
-                    `${instance.settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL'}/readyz`,
+                  `curl ${urlOfControlPlane(instance)}/readyz`,
                 ),
               ]),
         ];
@@ -84,6 +83,9 @@ const STALE = 'it works with what it got last; changes do not arrive';
 
 const isExplained = (note: string): boolean =>
   note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
+
+const urlOfControlPlane = ({ settings }: Instance): string =>
+  settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL';
 
 /** A note on an unset setting can be a decision. Every other note is about something that fails. */
 const ofNote = (text: string): Result =>

@@ -140,15 +140,14 @@ async function checkKey({ facts, system }: Context, instance: Instance): Promise
   const reached = await facts.readiness(instance);
   if ('problem' in reached) {
     const key = join('/var/lib/berth', 'secrets-key');
-    const missing =
+    const makesKey =
       instance.how === 'package' &&
       !instance.settings.has('SECRETS_KEY') &&
-      !instance.settings.has('SECRETS_KEY_FILE')
-        ? (await system.stat(key).catch(() => null)) === undefined
-        : false;
+      !instance.settings.has('SECRETS_KEY_FILE');
+    const isMissing = makesKey && (await system.stat(key).catch(() => null)) === undefined;
+    const reason = `the control plane does not answer${isMissing ? `, and there is no ${key}` : ''}`;
     return notChecked(
-      'whether the key of the secrets opens them: the control plane does not ' +
-        `answer${missing ? `, and there is no ${key}` : ''}; its log says it (SECRETS_KEY): ` +
+      `whether the key of the secrets opens them: ${reason}; its log says it (SECRETS_KEY): ` +
         logOf(instance),
     );
   }

@@ -198,7 +198,7 @@ async function createNodes(db: Kysely<unknown>, { text }: Capabilities): Promise
     .addColumn('hostname', text, (c) => c.notNull())
     .addColumn('role', text, (c) => c.notNull())
     .addColumn('host_ip', text, (c) => c.notNull())
-    // Agents may send bytes as any JSON number.
+    // Agents can send bytes as any JSON number.
     .addColumn('max_storage', 'double precision', (c) => c.notNull())
     .addColumn('free_storage', 'double precision')
     .addColumn('max_builds', 'integer', (c) => c.notNull())

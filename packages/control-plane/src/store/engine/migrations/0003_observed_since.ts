@@ -1,5 +1,5 @@
 /**
- * Adds a lower bound for the age of a node's list of containers: a list may arrive long after the
+ * Adds a lower bound for the age of a node's list of containers: a list can arrive long after the
  * agent made it.
  */
 import type { Kysely } from 'kysely';

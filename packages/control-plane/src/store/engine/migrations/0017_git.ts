@@ -52,8 +52,8 @@ export const git = ({ text }: Capabilities): Migration => ({
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('git_host_keys_primary', ['host', 'fingerprint'])
       .execute();
-    // The builders of before this version trusted host keys by themselves. Each may import them
-    // once; a later builder may not.
+    // The builders of before this version trusted host keys by themselves. Each can import them
+    // once; a later builder cannot.
     await db.schema
       .createTable('git_host_imports')
       .addColumn('node_id', text, (c) => c.primaryKey().references('nodes.id').onDelete('cascade'))

@@ -25,8 +25,8 @@ export const prefixClaims = ({ text }: Capabilities): Migration => ({
       .columns(['released_at'])
       .execute();
     const now = Date.now();
-    // Sessions of a project that never moved stay valid. A project that moved may have cookies at a
-    // prefix that is not its own any more.
+    // Sessions of a project that never moved stay valid. A project that moved might have cookies at
+    // a prefix that is not its own any more.
     await sql`insert into prefix_claims (prefix, id, project_id, claimed_at, released_at)
       select p.domain_prefix,
         case when exists (select 1 from deployments d where d.project_id = p.id and d.domain_prefix <> p.domain_prefix)

@@ -1,4 +1,4 @@
-/** Adds the origins whose pages may call a project that requires a login. */
+/** Adds the origins whose pages can call a project that requires a login. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,4 +1,4 @@
-/** Adds the containers that contract-only agents may have started, with those of the past. */
+/** Adds the containers that contract-only agents might have started, with those of the past. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
