@@ -178,6 +178,31 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
       `export const f = (text: string): string => text.trimEnd();\n`,
       'berth(no-trim)',
     ],
+    'packages/kit/src/long.ts': [
+      `export const f = (a: number): number => {\n${'  a += 1;\n'.repeat(120)}  return a;\n};\n`,
+      'eslint(max-lines-per-function)',
+    ],
+    'packages/kit/src/whole.ts': [
+      `export const f = (a: number): number => {\n${'  a += 1;\n'.repeat(110)}  return a;\n};\n`,
+      null,
+    ],
+    'packages/kit/src/choice.ts': [
+      "export const f = (a: number): string => (a > 1 ? 'b' : a > 0 ? 'c' : 'd');\n",
+      'eslint(no-nested-ternary)',
+    ],
+    'packages/kit/src/moved.ts': [
+      `/** A file. */\nexport const a = 1;\n/** Of a. */\n/** Of b. */\nexport const b = 1;\n`,
+      'berth(one-doc-comment)',
+    ],
+    'packages/kit/src/about.ts': [`/** A file. */\n/** Of a. */\nexport const a = 1;\n`, null],
+    'packages/kit/src/spread.ts': [
+      'export const f = (a?: number): object => ({ ...(a === undefined ? {} : { a }) });\n',
+      'berth(no-conditional-spread)',
+    ],
+    'packages/kit/src/name.ts': [
+      `export const f = (): number => {\n  const found = 1;\n  return found;\n};\n`,
+      'berth(searchable-name)',
+    ],
     'packages/kit/src/useless-directive.ts': [
       `// oxlint-disable-next-line eqeqeq\nexport const a = 1;\n`,
       'Unused',

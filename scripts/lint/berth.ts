@@ -13,7 +13,11 @@ type ImportDeclaration = Node & {
   importKind?: string;
   specifiers: (Node & { imported?: { name?: string }; importKind?: string })[];
 };
-type Context = { report(problem: { node: Node; message: string }): void };
+type Comment = Node & { value: string; range: [number, number] };
+type Context = {
+  report(problem: { node: Node; message: string }): void;
+  sourceCode: { text: string; getAllComments(): Comment[] };
+};
 
 const FILE_SYSTEM = /^node:fs(\/promises)?$/;
 const WRITES = /^(writeFile|writeFileSync|open|openSync)$/;
@@ -102,9 +106,79 @@ const trimOws = trims((object) => namesIn(object).some((name) => HEADER_TEXT.tes
  */
 const noTrim = trims(() => true);
 
+/** The first of two doc comments in a row belongs to a declaration that moved away from it. */
+const oneDocComment = {
+  create(context: Context) {
+    return {
+      'Program:exit'() {
+        const docs = context.sourceCode
+          .getAllComments()
+          .filter((comment) => comment.type === 'Block' && comment.value.startsWith('*'));
+        for (const [i, comment] of docs.entries()) {
+          const next = docs[i + 1];
+          // The first comment of a file describes the file.
+          if (next === undefined || comment.range[0] === 0) continue;
+          if (context.sourceCode.text.slice(comment.range[1], next.range[0]).trim() === '')
+            context.report({
+              node: comment,
+              message: 'Two doc comments in a row: move this one to its declaration, or join them.',
+            });
+        }
+      },
+    };
+  },
+};
+
+type Spread = Node & { argument: Node & { consequent?: Fields; alternate?: Fields } };
+type Fields = Node & { properties?: unknown[] };
+const isEmptyObject = (node: Fields | undefined): boolean =>
+  node?.type === 'ObjectExpression' && node.properties?.length === 0;
+
+/** `...(a === undefined ? {} : { a })` is `...defined({ a })`. */
+const noConditionalSpread = {
+  create(context: Context) {
+    return {
+      SpreadElement(node: Spread) {
+        const { type, consequent, alternate } = node.argument;
+        if (type !== 'ConditionalExpression') return;
+        if (isEmptyObject(consequent) || isEmptyObject(alternate))
+          context.report({
+            node,
+            message: 'Use defined({ … }) of @berth/kit/defined: it leaves out undefined fields.',
+          });
+      },
+    };
+  },
+};
+
+const NAMELESS = /^(found|known|given|left)$/;
+type Declarator = Node & { id: Node & { name?: string } };
+
+/** A name that says only how a value came here finds everything in a search. */
+const searchableName = {
+  create(context: Context) {
+    return {
+      VariableDeclarator(node: Declarator) {
+        if (node.id.type === 'Identifier' && NAMELESS.test(node.id.name ?? ''))
+          context.report({
+            node: node.id,
+            message: `“${node.id.name}” finds everything in a search: say what it is.`,
+          });
+      },
+    };
+  },
+};
+
 // oxlint loads a plugin from its default export.
 // oxlint-disable-next-line import/no-default-export
 export default {
   meta: { name: 'berth' },
-  rules: { 'trim-ows': trimOws, 'no-trim': noTrim, 'write-file-whole': writeFileWhole },
+  rules: {
+    'trim-ows': trimOws,
+    'no-trim': noTrim,
+    'write-file-whole': writeFileWhole,
+    'one-doc-comment': oneDocComment,
+    'no-conditional-spread': noConditionalSpread,
+    'searchable-name': searchableName,
+  },
 };

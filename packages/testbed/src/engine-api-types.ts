@@ -2,6 +2,7 @@
  * Types of the Docker Engine API that the agent uses, from the API's own OpenAPI document
  * (scripts/engine-api.ts writes them).
  */
+import { defined } from '@berth/kit/defined';
 import openapiTS, { astToString, type OpenAPI3 } from 'openapi-typescript';
 import { parse } from 'yaml';
 
@@ -113,6 +114,11 @@ const object = (properties: Json): Json => ({
   required: Object.keys(properties),
 });
 
+const queryOf = (parameters: readonly Parameter[]): Json => ({
+  type: 'object',
+  properties: Object.fromEntries(parameters.map(({ name, type }) => [name, { type }])),
+});
+
 /** Describes an operation as one schema: its query, its body and the answer of a success. */
 function schemaOf(operation: Json): Json {
   const parameters = (operation['parameters'] ?? []) as Parameter[];
@@ -122,16 +128,11 @@ function schemaOf(operation: Json): Json {
     ([status, { schema }]) => status.startsWith('2') && isObject(schema),
   );
   return object({
-    ...(query.length === 0
-      ? {}
-      : {
-          query: {
-            type: 'object',
-            properties: Object.fromEntries(query.map(({ name, type }) => [name, { type }])),
-          },
-        }),
-    ...(body === undefined ? {} : { body: shapeOf(body.schema) }),
-    ...(success === undefined ? {} : { answer: shapeOf(success[1]['schema']) }),
+    ...defined({
+      query: query.length === 0 ? undefined : queryOf(query),
+      body: body && shapeOf(body.schema),
+      answer: success && shapeOf(success[1]['schema']),
+    }),
   });
 }
 

@@ -1,5 +1,5 @@
 /**
- * The two tables of codes. No other place defines codes, and test/structure.test.ts compares
+ * The two tables of codes of the API and of deployments; test/structure.test.ts compares
  * docs/errors.md with these tables. ERRORS lists the errors of API requests. FAILURES lists the
  * reasons why a deployment or a task ended `failed`.
  */

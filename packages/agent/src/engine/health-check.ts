@@ -53,10 +53,10 @@ export async function untilChecked(
     const health = (await docker.inspect(id, signal))?.health;
     if (health?.status === 'healthy') return null;
     const isFinal = health?.status === 'unhealthy';
-    const left = Math.ceil(until - performance.now());
-    if (isFinal || left <= 0)
+    const leftMs = Math.ceil(until - performance.now());
+    if (isFinal || leftMs <= 0)
       return { output: outputLine(output || (health?.output ?? '')), isFinal };
-    await pause(Math.min(PAUSE_MS, left), signal);
+    await pause(Math.min(PAUSE_MS, leftMs), signal);
   }
 }
 
@@ -84,7 +84,8 @@ export type ShownHealth = (
  * secrets each time.
  */
 export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth {
-  let known = new Map<string, string>();
+  /** The output of each unhealthy container by its id. */
+  let outputs = new Map<string, string>();
 
   /**
    * Undefined if the values of its secrets are unknown, for example because the container is gone.
@@ -101,20 +102,20 @@ export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth 
     }
   }
   return async (containers) => {
-    const found = new Map<string, Health>();
-    const next: typeof known = new Map();
+    const healths = new Map<string, Health>();
+    const nextOutputs: typeof outputs = new Map();
     for (const container of containers) {
       const { id, state, health } = container;
       if (health === null || state !== 'running') continue;
       if (health.status !== 'unhealthy' || health.output === '') {
-        found.set(id, { status: health.status });
+        healths.set(id, { status: health.status });
         continue;
       }
-      const output = known.get(id) ?? (await shownOutput(container, health.output));
-      if (output !== undefined) next.set(id, output);
-      found.set(id, { status: health.status, ...defined({ output }) });
+      const output = outputs.get(id) ?? (await shownOutput(container, health.output));
+      if (output !== undefined) nextOutputs.set(id, output);
+      healths.set(id, { status: health.status, ...defined({ output }) });
     }
-    known = next;
-    return found;
+    outputs = nextOutputs;
+    return healths;
   };
 }

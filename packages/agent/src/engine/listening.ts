@@ -64,7 +64,7 @@ const ENGINE_DNS = '127.0.0.11';
  * in hexadecimal.
  */
 export function parseListeners(text: string): Listener[] {
-  const found = new Map<string, Listener>();
+  const listeners = new Map<string, Listener>();
   for (const line of text.split('\n')) {
     const [, local, , state] = line.trim().split(/\s+/);
     const match = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local ?? '');
@@ -74,9 +74,9 @@ export function parseListeners(text: string): Listener[] {
     const port = Number.parseInt(match[2], 16);
     const loopback =
       address.startsWith('127.') || address === '::1' || address.startsWith('::ffff:127.');
-    found.set(`${address} ${port}`, { address, port, loopback });
+    listeners.set(`${address} ${port}`, { address, port, loopback });
   }
-  return [...found.values()].sort((a, b) => a.port - b.port);
+  return [...listeners.values()].sort((a, b) => a.port - b.port);
 }
 
 const bytes = (word: string): number[] =>

@@ -76,149 +76,184 @@ export async function createPortGuard(
   config: PortGuardSettings,
   deps: PortGuardDeps,
 ): Promise<PortGuard> {
-  const {
-    docker,
-    owner,
-    log,
-    run = iptablesOf(config.inherit),
-    isRoot = process.getuid?.() === 0,
-  } = deps;
-  const {
-    interfaces = interfacesHere,
-    kernelPorts = enginePorts,
-    clock = () => performance.now(),
-    engineMs = ENGINE_MS,
-  } = deps;
-  const {
-    NODE_ROLE: role,
-    PROXY_IPS: proxies,
-    PROJECT_NETWORK_POOL: pool,
-    PUBLISH_PORTS: own,
-  } = config;
-  const isDeploy = role === 'deploy';
-  const engine = await kernelPorts();
-  const ports = [engine, own];
-  const common = isDeploy ? [...openPorts(config), ...overlap(own, engine)] : [];
-  const none: PortGuard = {
-    guard: async () => undefined,
-    knows: null,
-    problem: () => null,
-    notes: () => common,
-  };
-  if (config.FIREWALL === 'off' || (isDeploy && pool === null)) return none;
-
-  let problem: string | null = null;
-  /** Bridge of build steps, if nothing else uses it. */
-  let builds: string | null = null;
-  let isShared = false;
-  let sharesNetwork = false;
-  let neighbours: readonly string[] = [];
-  let lookedAt = Number.NEGATIVE_INFINITY;
-  let rule: { of: string; rule: PortRule } | null = null;
-  /** The last known ones stay while the name cannot be resolved. */
-  let controlPlane: readonly ControlPlaneAddress[] = [];
-
-  async function present(): Promise<PortRule> {
-    controlPlane = await controlPlaneAddresses(config.CONTROL_PLANE_URL).catch(() => controlPlane);
-    const here = addressesHere();
-    const targets = {
-      ports,
-      controlPlane,
-      neighbours: neighbours.filter((ip) => !here.has(ip)),
-      builds,
-      run,
+  const guard = newGuard(config, deps, await (deps.kernelPorts ?? enginePorts)());
+  const isOff =
+    config.FIREWALL === 'off' || (guard.isDeploy && config.PROJECT_NETWORK_POOL === null);
+  if (isOff)
+    return {
+      guard: async () => undefined,
+      knows: null,
+      problem: () => null,
+      notes: () => [...guard.settingNotes],
     };
-    const of = JSON.stringify([controlPlane, targets.neighbours, builds]);
-    if (rule?.of !== of) {
-      const made = isDeploy
-        ? createPortRule({ ...targets, pool: pool?.cidr ?? '', proxies: proxies ?? null })
-        : createBuildRule(targets);
-      rule = { of, rule: made };
-    }
-    return rule.rule;
-  }
-
-  /**
-   * Without root or the engine's network, the rules would have no effect, or one on another
-   * machine's network.
-   */
-  async function whyNot(stopping: AbortSignal): Promise<string | null> {
-    if (!isRoot) return 'the agent does not run as root';
-    if (proxies !== undefined) return null;
-    const found = await docker.defaultNetwork(stopping);
-    isShared = found?.isShared ?? false;
-    builds = isShared ? null : (found?.bridge ?? null);
-    if (sharesNetwork) return null;
-    const bridges = isDeploy
-      ? (await docker.list(stopping))
-          .filter(({ labels }) => labels[LABELS.network] === owner)
-          .map(({ id }) => `br-${id.slice(0, 12)}`)
-      : [found?.bridge ?? ''];
-    const here = await interfaces();
-    sharesNetwork = bridges.some((bridge) => here.has(bridge));
-    return sharesNetwork ? null : NO_NETWORK;
-  }
-  /** A deploy node without a project network has no port to protect. */
-  const hasNoNetworkYet = async (stopping: AbortSignal): Promise<boolean> =>
-    isDeploy &&
-    proxies === undefined &&
-    !sharesNetwork &&
-    !(await docker.list(stopping)).some(({ labels }) => labels[LABELS.network] === owner);
-
-  async function look(): Promise<string | null> {
-    let why: string | null;
-    try {
-      // An engine that hangs must not delay registrations.
-      const stopping = AbortSignal.timeout(engineMs);
-      if (await hasNoNetworkYet(stopping)) return null;
-      why = await whyNot(stopping);
-    } catch {
-      // The engine does not answer, which /readyz says anyway, and which changes no rule.
-      return problem;
-    }
-    try {
-      return why ?? (await (await present()).ensure());
-    } catch (error) {
-      return messageOf(error);
-    }
-  }
-
   return {
-    problem: () => (proxies === undefined ? null : problem),
-    knows: (addresses) => void (neighbours = addresses.filter(isIPv4).toSorted()),
-    notes() {
-      const found = [...common];
-      if (proxies !== undefined) return found;
-      const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
-      const reach = 'reach the published ports of projects and the control plane';
-      if (problem !== null)
-        found.push(`${who} ${reach}, because ${problem} (PROXY_IPS is not set)`);
-      else if (isShared)
-        found.push(
-          `build steps ${reach}, because other containers use the engine’s default network too ` +
-            '(PROXY_IPS is not set)',
-        );
-      return found;
-    },
-    async guard(now = false) {
-      if (proxies === undefined && !now && clock() - lookedAt < PERIOD_MS) return;
-      lookedAt = clock();
-      const found = await look();
-      if (found !== null && found !== problem) {
-        if (proxies === undefined)
-          log.warn(
-            { problem: found },
-            'no firewall rules between projects: their containers reach published ports',
-          );
-        else
-          log.error(
-            { problem: found },
-            'adding the firewall rules of PROXY_IPS failed: every host can reach published ports',
-          );
-      }
-      problem = found;
-    },
+    problem: () => (config.PROXY_IPS === undefined ? null : guard.problem),
+    knows: (addresses) => void (guard.neighbours = addresses.filter(isIPv4).toSorted()),
+    notes: () => notesOf(guard),
+    guard: (now = false) => keepRules(guard, now),
   };
+}
+
+/** The guard of one agent. The first fields never change. */
+type Guard = {
+  config: PortGuardSettings;
+  docker: PortGuardDeps['docker'];
+  owner: string;
+  log: Logger;
+  run: NonNullable<PortGuardDeps['run']>;
+  isRoot: boolean;
+  interfaces: () => Promise<ReadonlySet<string>>;
+  clock: () => number;
+  engineMs: number;
+  isDeploy: boolean;
+  /** Ranges of ports whose owners must be protected: those of the engine and of the agent. */
+  ports: readonly Ports[];
+  /** Notes about the settings alone. */
+  settingNotes: readonly string[];
+
+  /** Why the rules are not in force; null if they are. */
+  problem: string | null;
+  /** Bridge of build steps; null if other containers use it too. */
+  builds: string | null;
+  isShared: boolean;
+  sharesNetwork: boolean;
+  neighbours: readonly string[];
+  lookedAt: number;
+  /** The rule in force, with the targets that it was made of. */
+  rule: { targets: string; rule: PortRule } | null;
+  /** The last resolved addresses: they stay while the name cannot be resolved. */
+  controlPlane: readonly ControlPlaneAddress[];
+};
+
+function newGuard(config: PortGuardSettings, deps: PortGuardDeps, engine: Ports): Guard {
+  const isDeploy = config.NODE_ROLE === 'deploy';
+  const own = config.PUBLISH_PORTS;
+  return {
+    config,
+    docker: deps.docker,
+    owner: deps.owner,
+    log: deps.log,
+    run: deps.run ?? iptablesOf(config.inherit),
+    isRoot: deps.isRoot ?? process.getuid?.() === 0,
+    interfaces: deps.interfaces ?? interfacesHere,
+    clock: deps.clock ?? (() => performance.now()),
+    engineMs: deps.engineMs ?? ENGINE_MS,
+    isDeploy,
+    ports: [engine, own],
+    settingNotes: isDeploy ? [...openPorts(config), ...overlap(own, engine)] : [],
+    problem: null,
+    builds: null,
+    isShared: false,
+    sharesNetwork: false,
+    neighbours: [],
+    lookedAt: Number.NEGATIVE_INFINITY,
+    rule: null,
+    controlPlane: [],
+  };
+}
+
+async function keepRules(guard: Guard, now: boolean): Promise<void> {
+  const { config, log, clock } = guard;
+  if (config.PROXY_IPS === undefined && !now && clock() - guard.lookedAt < PERIOD_MS) return;
+  guard.lookedAt = clock();
+  const problem = await addMissingRules(guard);
+  if (problem !== null && problem !== guard.problem) {
+    if (config.PROXY_IPS === undefined)
+      log.warn(
+        { problem },
+        'no firewall rules between projects: their containers reach published ports',
+      );
+    else
+      log.error(
+        { problem },
+        'adding the firewall rules of PROXY_IPS failed: every host can reach published ports',
+      );
+  }
+  guard.problem = problem;
+}
+
+/** Returns why the rules are not in force, or null. */
+async function addMissingRules(guard: Guard): Promise<string | null> {
+  let obstacle: string | null;
+  try {
+    // An engine that hangs must not delay registrations.
+    const stopping = AbortSignal.timeout(guard.engineMs);
+    if (await hasNoNetworkYet(guard, stopping)) return null;
+    obstacle = await obstacleOf(guard, stopping);
+  } catch {
+    // The engine does not answer, which /readyz says anyway, and which changes no rule.
+    return guard.problem;
+  }
+  try {
+    return obstacle ?? (await (await currentRule(guard)).ensure());
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** A deploy node without a project network has no port to protect. */
+async function hasNoNetworkYet(guard: Guard, stopping: AbortSignal): Promise<boolean> {
+  if (!guard.isDeploy || guard.config.PROXY_IPS !== undefined || guard.sharesNetwork) return false;
+  return (await ownNetworks(guard, stopping)).length === 0;
+}
+
+const ownNetworks = async ({ docker, owner }: Guard, stopping: AbortSignal) =>
+  (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner);
+
+/**
+ * Returns why no rule would help: without root or the engine's network, the rules would have no
+ * effect, or one on another machine's network.
+ */
+async function obstacleOf(guard: Guard, stopping: AbortSignal): Promise<string | null> {
+  if (!guard.isRoot) return 'the agent does not run as root';
+  if (guard.config.PROXY_IPS !== undefined) return null;
+  const network = await guard.docker.defaultNetwork(stopping);
+  guard.isShared = network?.isShared ?? false;
+  guard.builds = guard.isShared ? null : (network?.bridge ?? null);
+  if (guard.sharesNetwork) return null;
+  const bridges = guard.isDeploy
+    ? (await ownNetworks(guard, stopping)).map(({ id }) => `br-${id.slice(0, 12)}`)
+    : [network?.bridge ?? ''];
+  const here = await guard.interfaces();
+  guard.sharesNetwork = bridges.some((bridge) => here.has(bridge));
+  return guard.sharesNetwork ? null : NO_NETWORK;
+}
+
+/** Returns the rule for the present addresses; a new one only if they changed. */
+async function currentRule(guard: Guard): Promise<PortRule> {
+  const { config, builds, run } = guard;
+  guard.controlPlane = await controlPlaneAddresses(config.CONTROL_PLANE_URL).catch(
+    () => guard.controlPlane,
+  );
+  const { controlPlane } = guard;
+  const here = addressesHere();
+  const neighbours = guard.neighbours.filter((ip) => !here.has(ip));
+  const targets = JSON.stringify([controlPlane, neighbours, builds]);
+  if (guard.rule?.targets === targets) return guard.rule.rule;
+  const options = { ports: guard.ports, controlPlane, neighbours, builds, run };
+  const rule = guard.isDeploy
+    ? createPortRule({
+        ...options,
+        pool: config.PROJECT_NETWORK_POOL?.cidr ?? '',
+        proxies: config.PROXY_IPS ?? null,
+      })
+    : createBuildRule(options);
+  guard.rule = { targets, rule };
+  return rule;
+}
+
+function notesOf({ config, settingNotes, isDeploy, isShared, problem }: Guard): string[] {
+  if (config.PROXY_IPS !== undefined) return [...settingNotes];
+  const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
+  const reach = 'reach the published ports of projects and the control plane';
+  if (problem !== null)
+    return [...settingNotes, `${who} ${reach}, because ${problem} (PROXY_IPS is not set)`];
+  if (!isShared) return [...settingNotes];
+  return [
+    ...settingNotes,
+    `build steps ${reach}, because other containers use the engine’s default network too ` +
+      '(PROXY_IPS is not set)',
+  ];
 }
 
 const NO_NETWORK = 'the agent does not run in the network of its engine';
@@ -256,12 +291,12 @@ async function interfacesHere(): Promise<ReadonlySet<string>> {
  * cannot be resolved.
  */
 export async function controlPlaneAddresses(url: string): Promise<ControlPlaneAddress[]> {
-  const { hostname, port: given, protocol } = new URL(url);
-  const port = given === '' ? (protocol === 'https:' ? 443 : 80) : Number(given);
+  const { hostname, port: explicitPort, protocol } = new URL(url);
+  const defaultPort = protocol === 'https:' ? 443 : 80;
+  const port = explicitPort === '' ? defaultPort : Number(explicitPort);
   if (SHARED_PORTS.includes(port) || hostname.startsWith('[')) return [];
   const own = addressesHere();
-  const found = [
-    ...new Set((await lookup(hostname, { all: true, family: 4 })).map(({ address }) => address)),
-  ].sort();
-  return found.map((ip) => ({ ip, port, here: own.has(ip) || ip.startsWith('127.') }));
+  const resolved = await lookup(hostname, { all: true, family: 4 });
+  const addresses = [...new Set(resolved.map(({ address }) => address))].sort();
+  return addresses.map((ip) => ({ ip, port, here: own.has(ip) || ip.startsWith('127.') }));
 }

@@ -49,9 +49,9 @@ export async function probe(
   let last: ProbeAnswer | null = null;
   let tryMs = TRY_MS;
   for (let tries = 0; ; tries += 1) {
-    const left = Math.ceil(until - performance.now());
-    if (left <= 0) return { ok: false, last, tries };
-    const answer = await ask(target, Math.min(tryMs, left), signal);
+    const leftMs = Math.ceil(until - performance.now());
+    if (leftMs <= 0) return { ok: false, last, tries };
+    const answer = await ask(target, Math.min(tryMs, leftMs), signal);
     if (answer.kind === 'no_http' && answer.message === LATE)
       tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))

@@ -1,6 +1,6 @@
 /**
- * The next step for errors of `docker run`, by their message. Pure; test/diagnosis.test.ts has real
- * messages for every row.
+ * The next step after an error of a start, by its message. Pure; test/engine/diagnosis.test.ts has
+ * real messages for every row.
  */
 
 const CRLF =

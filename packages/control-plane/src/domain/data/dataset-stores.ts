@@ -1,6 +1,7 @@
 /**
  * Stores of datasets: rows, scan claims, and recorded versions. Implemented in
- * store/datasets/datasets.ts and store/datasets/dataset-versions.ts. The rules of stores.ts apply.
+ * store/datasets/datasets.ts and store/datasets/dataset-versions.ts. Each method runs its
+ * own transaction, and names its rule and the codes of DomainError that it throws.
  */
 import type {
   DatasetCreate,

@@ -1,5 +1,5 @@
 /**
- * Stores of identity. As in stores.ts, each method names its rule and the codes of DomainError that
+ * Stores of identity. Each method names its rule and the codes of DomainError that
  * it throws.
  */
 import type { AuditOutcome } from '@berth/wire/audit';
