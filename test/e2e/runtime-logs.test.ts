@@ -5,9 +5,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ContainerExit, RuntimeLine } from '@berth/wire/runtime';
-import { run } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type EngineShim, startEngineShim } from '../faults/lib/engine-shim.ts';
 import { startWorld, whyNot, type World } from './world.ts';
 
 const BURST = 30_000;
@@ -34,15 +34,26 @@ describe.skipIf(reason !== undefined)(
   `runtime logs${reason === undefined ? '' : ` (skipped: ${reason})`}`,
   () => {
     let world: World;
+    let shim: EngineShim;
     let token: string;
     const stop = new AbortController();
     beforeAll(async () => {
-      world = await startWorld({ proxy: 'built-in' });
+      world = await startWorld({
+        proxy: 'built-in',
+        agents: (engine) => {
+          shim = startEngineShim(engine.host);
+          return [
+            { name: 'builder-1', role: 'builder', engine },
+            { name: 'node-1', role: 'deploy', engine, env: shim.env },
+          ];
+        },
+      });
       token = (await world.berth.api.call('login', { body: world.berth.admin })).token;
     });
     afterAll(async () => {
       stop.abort();
       await world?.stop();
+      await shim?.stop();
     });
 
     type Viewer = {
@@ -146,15 +157,9 @@ describe.skipIf(reason !== undefined)(
           `label=berth.deployment=${first.id}`,
         ])
       ).stdout.trim();
-      const { stdout } = await run(['ps', '-eo', 'args']);
       expect(
-        stdout
-          .split('\n')
-          .filter(
-            (args) =>
-              args.includes(' logs ') && args.includes('--follow') && args.includes(container),
-          ),
-      ).toHaveLength(1);
+        shim.inProgress(new RegExp(`^GET /containers/${container}/logs\\?.*follow=true`)),
+      ).toBe(1);
 
       await berth.agents['node-1']?.stop();
       await berth.agents['node-1']?.start();

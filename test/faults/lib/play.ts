@@ -96,8 +96,7 @@ export function playRows(name: StageName, rows: readonly Row[]): void {
               if (!judged) await mine.recorder.judge().catch(() => []);
               throw error;
             } finally {
-              await mine.shims.builder.clear();
-              await mine.shims.node.clear();
+              mine.shim.clear();
               const seen = await client.stop();
               if (row.outage !== true)
                 expect(

@@ -23,7 +23,7 @@ import { startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import { pageApp, versionOf } from '../../e2e/world.ts';
 import { createQuery } from './database.ts';
-import { createShim, type Shim } from './docker-shim.ts';
+import { type EngineShim, startEngineShim } from './engine-shim.ts';
 import { type Front, prepareFront } from './front.ts';
 import { createRecorder, type Recorder } from './recorder.ts';
 import { type RegistryGate, startRegistryGate } from './registry-gate.ts';
@@ -49,7 +49,8 @@ export type Stage = {
   gate: RegistryGate;
   /** `build`: the engine of the builder and node-2; `node`: the engine of node-1. */
   engines: { build: Engine; node: Engine };
-  shims: { builder: Shim; node: Shim };
+  /** Between node-1 and its engine. */
+  shim: EngineShim;
   project: Project;
   dir: string;
   /** Small file systems of stage `disk`, and `svc` of the stages `data` and `main`. */
@@ -172,10 +173,8 @@ export async function startStage(name: StageName): Promise<Stage> {
     const git = await startGitServer({ root: join(dir, 'git') });
     stops.push(() => git.stop());
     const front = await prepareFront(dir);
-    const shims = {
-      builder: await createShim(join(dir, 'shim-builder')),
-      node: await createShim(join(dir, 'shim-node')),
-    };
+    const shim = startEngineShim(node.host);
+    stops.push(() => shim.stop());
     // Placement must not depend on the free space of this machine's disk: a size for each node, and
     // small file systems.
     const same = { MAX_STORAGE: '10000000000', PULL_TIMEOUT: '30s' };
@@ -194,7 +193,6 @@ export async function startStage(name: StageName): Promise<Stage> {
           engine: build,
           env: {
             ...same,
-            ...shims.builder.env,
             BUILD_TIMEOUT: '12s',
             GIT_STALL_TIMEOUT: '10s',
             ...(name === 'disk' ? { STATE_DIR: small.builder } : {}),
@@ -206,7 +204,7 @@ export async function startStage(name: StageName): Promise<Stage> {
           engine: node,
           env: {
             ...same,
-            ...shims.node.env,
+            ...shim.env,
             SECRETS_DIR: secretsDir,
             ...(name === 'main' ? { SVC_ROOT: svc.svcRoot } : {}),
             // 2 s for 4 MB, so that a fault can hit a copy.
@@ -257,7 +255,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       git,
       gate,
       engines: { build, node },
-      shims,
+      shim,
       dir,
       small,
       secretsDir,
@@ -302,7 +300,7 @@ type Parts = Pick<
   | 'git'
   | 'gate'
   | 'engines'
-  | 'shims'
+  | 'shim'
   | 'dir'
   | 'small'
   | 'secretsDir'

@@ -162,7 +162,9 @@ const wasJustReported = ({ reportedAt }: Reporter, { id, state }: Container): bo
 async function report(reporter: Reporter, container: Container): Promise<void> {
   if (!isWanted(reporter, container)) return;
   remember(reporter, container);
-  await send(reporter, container, null, (read) => read);
+  // The engine starts it again while its log is read.
+  const until = container.state === 'restarting' ? afterEnd(container) : null;
+  await send(reporter, container, until, (read) => read);
 }
 
 /** Reports the run before the one that runs now. */
@@ -283,7 +285,11 @@ function sendExits(
  */
 function endOfLines({ startedAt, finishedAt }: Container): string | null {
   const end = Date.parse(finishedAt ?? '');
-  return end < Date.parse(startedAt ?? '')
-    ? new Date(end + LAST_LINES_MS).toISOString()
-    : startedAt;
+  return end < Date.parse(startedAt ?? '') ? afterEnd({ finishedAt }) : startedAt;
+}
+
+/** Null: the engine does not tell when the container ended. */
+function afterEnd({ finishedAt }: Pick<Container, 'finishedAt'>): string | null {
+  const end = Date.parse(finishedAt ?? '');
+  return Number.isNaN(end) ? null : new Date(end + LAST_LINES_MS).toISOString();
 }

@@ -79,6 +79,14 @@ test('a container that the engine started again at once: its end is reported onc
   expect(asked).toEqual(['2026-11-24T01:04:59.550Z']);
 });
 
+test('a container that the engine is about to start again is reported without lines of its next run', async () => {
+  const { exits, reports, asked } = world();
+  exits.seen([container({ state: 'restarting', exitCode: 7, finishedAt: AGAIN })]);
+  await settle(exits, () => reports.length > 0);
+  expect(reports).toMatchObject([{ exit_code: 7, started_at: START, finished_at: AGAIN }]);
+  expect(asked).toEqual([new Date(Date.parse(AGAIN) + 50).toISOString()]);
+});
+
 test('an engine that has forgotten the event: the exit code is unknown, and not 0', async () => {
   const { exits, reports } = world(null);
   exits.restarted(container({ startedAt: AGAIN }), START);

@@ -23,11 +23,11 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     stage: 'main',
     lastsMs: AWAY_MS,
     async run(stage) {
-      await stage.shims.node.hold('after', 'run');
+      stage.shim.hold('after', 'run');
       const asked = await stage.release();
-      await stage.shims.node.reached('after', 'run');
+      await stage.shim.reached('after', 'run');
       await stage.berth.controlPlane.crash();
-      await stage.shims.node.clear();
+      stage.shim.clear();
       await sleep(AWAY_MS);
       await stage.berth.controlPlane.start();
       await stage.ends(asked, 'running');
@@ -42,14 +42,14 @@ export const CONTROL_PLANE_ROWS: readonly Row[] = [
     stage: 'main',
     lastsMs: STALLED_MS,
     async run(stage) {
-      await stage.shims.node.hold('after', 'run');
+      stage.shim.hold('after', 'run');
       const asked = await stage.release();
-      await stage.shims.node.reached('after', 'run');
+      await stage.shim.reached('after', 'run');
       const stalled = stage.berth.controlPlane.process();
       stalled.kill('SIGSTOP');
       await sleep(STALLED_MS);
       stalled.kill('SIGCONT');
-      await stage.shims.node.clear();
+      stage.shim.clear();
       const done = await stage.ends(asked, 'running');
       expect(done.events.map((e) => e.message).join('\n')).not.toMatch(
         /stopped reporting|attempt 2/,

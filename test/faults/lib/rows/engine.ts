@@ -240,12 +240,12 @@ async function withErrors(stage: Stage): Promise<void> {
   const agent = stage.agent('node-1');
   const before = await stage.running();
   await agent.crash();
-  await stage.shims.node.fail('ps', 'Error response from daemon: layer does not exist');
+  stage.shim.fail('ps', 'layer does not exist');
   const starting = agent.start();
   await stage.logged(agent, NO_ANSWER);
   expect((await stage.see(before)).status).toBe('running');
   await stage.serves(stage.version(), 1_000);
-  await stage.shims.node.clear();
+  stage.shim.clear();
   // A new start registers at once, and the engine counts as healthy again.
   await agent.crash();
   await starting.catch(() => undefined);

@@ -1,4 +1,5 @@
 /** Faults of a deploy node's agent. */
+import type { Verb } from '../engine-shim.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { waitFor } from '@berth/testbed/wait';
@@ -17,7 +18,7 @@ const LONGER_THAN_LEASE_MS = 8_000;
 type Moment = {
   fault: string;
   when: 'before' | 'after';
-  verb: string;
+  verb: Verb;
   answer: string;
   quick?: true;
 };
@@ -62,11 +63,11 @@ const killedAt = ({ fault, when, verb, answer, quick }: Moment): Row => ({
   stage: 'main',
   ...(quick === undefined ? {} : { quick }),
   async run(stage) {
-    await stage.shims.node.hold(when, verb);
+    stage.shim.hold(when, verb);
     const asked = await stage.release();
-    await stage.shims.node.reached(when, verb);
+    await stage.shim.reached(when, verb);
     await stage.agent('node-1').crash();
-    await stage.shims.node.clear();
+    stage.shim.clear();
     await stage.agent('node-1').start();
     await stage.ends(asked, 'running');
   },
@@ -84,14 +85,14 @@ export const NODE_ROWS: readonly Row[] = [
     async run(stage) {
       await withSecondNode(stage, async () => {
         const agent = stage.agent('node-1');
-        await stage.shims.node.hold('after', 'run');
+        stage.shim.hold('after', 'run');
         const asked = await stage.release();
-        await stage.shims.node.reached('after', 'run');
+        await stage.shim.reached('after', 'run');
         agent.process().kill('SIGSTOP');
         await stage.says(asked, /node-1 stopped reporting/);
         const done = await stage.ends(asked, 'running');
         expect(done.events.map((e) => e.message).join('\n')).toMatch(/assigned to node-2/);
-        await stage.shims.node.clear();
+        stage.shim.clear();
         agent.process().kill('SIGCONT');
         await waitFor(
           'node-1 has removed its container',
@@ -258,11 +259,11 @@ export const NODE_ROWS: readonly Row[] = [
       async run(stage) {
         await withClock(stage, 'node-1', offset, async () => {
           // Longer than the lease.
-          await stage.shims.node.hold('after', 'run');
+          stage.shim.hold('after', 'run');
           const asked = await stage.release();
-          await stage.shims.node.reached('after', 'run');
+          await stage.shim.reached('after', 'run');
           await sleep(LONGER_THAN_LEASE_MS);
-          await stage.shims.node.clear();
+          stage.shim.clear();
           const done = await stage.ends(asked, 'running');
           expect(done.events.map((e) => e.message).join('\n')).not.toMatch(/stopped reporting/);
         });

@@ -37,11 +37,11 @@ export const PROXY_ROWS: readonly Row[] = [
     invariants: ['old-serves', 'settles'],
     stage: 'relay',
     async run(stage) {
-      await stage.shims.node.hold('after', 'update');
+      stage.shim.hold('after', 'update');
       const asked = await stage.release();
-      await stage.shims.node.reached('after', 'update');
+      await stage.shim.reached('after', 'update');
       await stage.front.restartRelay();
-      await stage.shims.node.clear();
+      stage.shim.clear();
       await stage.ends(asked, 'running');
     },
   },

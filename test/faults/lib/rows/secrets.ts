@@ -70,11 +70,11 @@ export const SECRET_ROWS: readonly Row[] = [
         stage,
         { CERT: { value: cert, as: 'file' }, TOKEN: { value: token } },
         async () => {
-          await stage.shims.node.hold('before', 'run');
+          stage.shim.hold('before', 'run');
           const asked = await stage.release(showing(stage));
-          await stage.shims.node.reached('before', 'run');
+          await stage.shim.reached('before', 'run');
           await node.crash();
-          await stage.shims.node.clear();
+          stage.shim.clear();
           for (const value of [cert, token]) expect(await filesWith(stage.dir, value)).toEqual([]);
           // On tmpfs.
           expect(await filesWith(stage.secretsDir, cert)).toHaveLength(1);
