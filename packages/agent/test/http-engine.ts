@@ -60,7 +60,7 @@ export async function startHttpEngine(
   const replyTo = (call: string): Reply =>
     Object.entries(routes).find(([pattern]) => matches(pattern, call))?.[1] ??
     refuse(404, 'page not found');
-  const server = createServer(async (message, response) => {
+  const answer = async (message: IncomingMessage, response: ServerResponse): Promise<void> => {
     if (message.url === '/_ping') {
       response.setHeader('api-version', version);
       response.end('OK');
@@ -69,7 +69,8 @@ export async function startHttpEngine(
     const request = await readRequest(message);
     requests.push(request);
     await replyTo(request.call)(response, request);
-  });
+  };
+  const server = createServer((message, response) => void answer(message, response));
   server.on('connection', (socket) => {
     connections += 1;
     sockets.add(socket);

@@ -189,12 +189,12 @@ function exchangeOf<K extends Call>(
   const [method = '', template = ''] = call.split(' ');
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {}))
-    if (value !== undefined) search.set(name, String(value));
+    if (value !== undefined) search.set(name, `${value as string | number | boolean}`);
   return {
     call,
     isAlone: isStream || method !== 'GET',
     method,
-    path: `/v${version}${fillIn(template, params ?? {})}?${search}`,
+    path: `/v${version}${fillIn(template, params ?? {})}?${search.toString()}`,
     body: body === undefined ? null : JSON.stringify(body),
     headers: defined({
       'content-type': body === undefined ? undefined : 'application/json',

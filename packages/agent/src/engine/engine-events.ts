@@ -13,7 +13,7 @@ export async function watchContainers(
   onEvent: (action: string, id: string) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const events = createJsonLines<EngineEvent>(({ Action = '', Actor }) =>
+  const events = createJsonLines(({ Action = '', Actor }: EngineEvent) =>
     onEvent(Action, Actor?.ID ?? ''),
   );
   await engine.stream('GET /events', {
@@ -31,7 +31,7 @@ export async function lastEndOf(
   since: string,
 ): Promise<{ exitCode: number | null; outOfMemory: boolean } | null> {
   const ends: EngineEvent[] = [];
-  const events = createJsonLines<EngineEvent>((event) => void ends.push(event));
+  const events = createJsonLines((event: EngineEvent) => void ends.push(event));
   await engine.stream('GET /events', {
     query: {
       since: engineTime(since),

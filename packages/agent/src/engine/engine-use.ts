@@ -77,8 +77,9 @@ export async function imageSizes(
   );
 }
 /** The engine sends -1 for a size that it does not tell. */
-function uniqueBytes({ Id, Size = -1, SharedSize = -1 }: ImageSummary): number {
-  if (Size < 0 || SharedSize < 0)
+function uniqueBytes({ Id, Size, SharedSize }: ImageSummary): number {
+  // Podman leaves out the fields.
+  if (!(Size >= 0 && SharedSize >= 0))
     throw new Error(`the engine does not tell the size of image ${Id}`);
   return Size - SharedSize;
 }

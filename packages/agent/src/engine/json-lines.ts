@@ -4,7 +4,7 @@ const LF = 10;
 const MAX_VALUE = 1024 * 1024;
 
 /** `end` passes a last line without a line end. Throws if a line is not JSON. */
-export function createJsonLines<T>(onValue: (value: T) => void): {
+export function createJsonLines(onValue: (value: never) => void): {
   add(chunk: Buffer): void;
   end(): void;
 } {
@@ -14,7 +14,7 @@ export function createJsonLines<T>(onValue: (value: T) => void): {
     const line = Buffer.concat(open).toString('utf8').trim();
     open = [];
     size = 0;
-    if (line !== '') onValue(JSON.parse(line) as T);
+    if (line !== '') onValue(JSON.parse(line) as never);
   }
   function keep(bytes: Buffer): void {
     size += bytes.length;

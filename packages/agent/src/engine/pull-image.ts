@@ -66,7 +66,7 @@ async function attempt(
   { signal, onLine }: Pick<PullOptions, 'signal' | 'onLine'>,
 ): Promise<void> {
   let error: string | null = null;
-  const lines = createJsonLines<Progress>((progress) => {
+  const lines = createJsonLines((progress: Progress) => {
     error ??= progress.errorDetail?.message ?? progress.error ?? null;
     const line = lineOf(progress);
     if (line !== null) onLine(line);

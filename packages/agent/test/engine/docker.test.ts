@@ -171,7 +171,9 @@ it('a pull has the credentials of its own registry, its progress, and the error 
   await expect(docker.pull('other:5000/shop:v1', options)).rejects.toThrow();
   const auths = site.requests.map(
     ({ headers }) =>
-      JSON.parse(Buffer.from(`${headers['x-registry-auth']}`, 'base64url').toString()) as unknown,
+      JSON.parse(
+        Buffer.from(String(headers['x-registry-auth']), 'base64url').toString(),
+      ) as unknown,
   );
   expect(auths).toEqual([{ username: 'berth', password: 'secret', serveraddress: 'r:5000' }, {}]);
   expect(printed).toEqual(['v1: Pulling from shop', 'v1: Pulling from shop']);

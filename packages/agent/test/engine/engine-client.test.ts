@@ -143,7 +143,7 @@ describe('a list of containers', () => {
   const ids = (count: number) => Array.from({ length: count }, (_, i) => ({ Id: `c${i}` }));
   const describeIt: Reply = (response, { call }) => {
     const id = call.split('/')[2];
-    json({ Id: id, Name: `/${id}`, State: { Status: 'running' } })(response, {} as never);
+    return json({ Id: id, Name: `/${id}`, State: { Status: 'running' } })(response, {} as never);
   };
   it('leaves out a container that was removed since it was listed', async () => {
     const { docker } = await start({
@@ -184,7 +184,7 @@ describe('a name', () => {
   it('with odd characters is one part of the path', async () => {
     const { docker, requests } = await start({});
     await docker.inspect('a b?c#d&e').catch(() => undefined);
-    expect(requests.map(({ call, query }) => [call, `${query}`])).toEqual([
+    expect(requests.map(({ call, query }) => [call, query.toString()])).toEqual([
       ['GET /containers/a%20b%3Fc%23d%26e/json', ''],
     ]);
   });

@@ -93,7 +93,7 @@ test('64 KiB of values in lines cost less than 20 times the plain text of a buil
     return user + system;
   };
   // Reads each character once.
-  const plain = costOf(() => void [...text].join(''));
+  const plain = costOf(() => void text.split('').join(''));
   expect(costOf(() => void redact(text))).toBeLessThan(20 * plain);
 });
 

@@ -120,8 +120,9 @@ function createFastify(
   traces: { requests: RequestTraces | null },
 ): { server: Server; connections: Connections } {
   let connections: Connections | undefined;
+  const logger: FastifyBaseLogger = log;
   const server: Server = Fastify({
-    loggerInstance: log as FastifyBaseLogger,
+    loggerInstance: logger,
     logController: new LogController({
       disableRequestLogging: true,
       requestIdLogLabel: 'request_id',

@@ -619,7 +619,7 @@ describe('what is reported', () => {
       plane({
         certificates: {
           watched: () => [{ host: 'shop.example.com', project_id: project, last: last() }],
-        } as never,
+        },
       });
     const start = now();
     let [mine, others] = [cert('expired', start), cert('expired', start)];

@@ -18,7 +18,7 @@ export function AccountPage() {
     <PageLayout
       title="Your account"
       lead={`${me.email}, role ${me.role}`}
-      actions={<Button onClick={() => signOut().catch(setSignOutError)}>Sign out</Button>}
+      actions={<Button onClick={() => void signOut().catch(setSignOutError)}>Sign out</Button>}
     >
       <Problem error={signOutError} what="Signing out" />
       <ShownOnce what="token" secret={token} onClose={() => setToken(null)} />

@@ -56,7 +56,7 @@ const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, 
 export function sameReason(a: Refusal, b: Refusal): boolean {
   if (a.kind !== b.kind) return false;
   const fields = REASON_FIELDS[a.kind] as readonly (keyof Refusal)[];
-  return fields.every((field) => String(a[field]) === String(b[field]));
+  return fields.every((field) => JSON.stringify(a[field]) === JSON.stringify(b[field]));
 }
 
 /** Returns the reason in English, as the end of a sentence that begins with the node. */
