@@ -65,8 +65,19 @@ beforeAll(async () => {
     agent_version: '0.1.0',
     capabilities: ['logs'],
   });
+  const client = createClient({
+    baseUrl: base,
+    headers: () => ({ 'x-agent-secret': AGENT_SECRET }),
+  });
   readers = createLogReaders({
-    client: createClient({ baseUrl: base, headers: () => ({ 'x-agent-secret': AGENT_SECRET }) }),
+    client: {
+      ...client,
+      call: async (...args: Parameters<typeof client.call>) => {
+        const answer = await client.call(...args);
+        await new Promise((resolve) => setTimeout(resolve, lateMs));
+        return answer;
+      },
+    } as typeof client,
     docker: { logs },
     listContainers: async () => [container()],
     redactOf: async () => createRedact(['swordfish-secret']),
@@ -88,6 +99,8 @@ beforeAll(async () => {
   })().catch(() => undefined);
 }, 120_000);
 const polling = new AbortController();
+/** How late the answers of the control plane reach the agent. */
+let lateMs = 0;
 afterAll(async () => {
   polling.abort();
   await readers.stop();
@@ -194,6 +207,20 @@ test('a stream shows the last lines once and then new ones; ten viewers share on
   print('and back');
   await expect.poll(() => linesOf(back), { timeout: 20_000 }).toEqual(['while away', 'and back']);
   back.close();
+});
+
+test('a line that is printed right after the request is shown, however late the agent hears of it', async () => {
+  print('before the request');
+  lateMs = 1_500;
+  const viewer = await follow(undefined, '?tail=0');
+  print('right after it');
+  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  lateMs = 0;
+  print('later');
+  await expect
+    .poll(() => linesOf(viewer), { timeout: 20_000 })
+    .toEqual(['right after it', 'later']);
+  viewer.close();
 });
 
 test('a container that prints without end: no line comes twice, all are in order, and each gap is marked', async () => {

@@ -42,6 +42,11 @@ export type Source = {
 export const LOOK_MS = 2_000;
 /** An agent sends something at least every 5 s while it reads a log. */
 const SILENT_MS = 15_000;
+/**
+ * The agent counts the age of a request from the moment at which it hears of the request. A read of
+ * the lines since then begins earlier by this time, and the earlier lines are left out here.
+ */
+const LATE_MS = 10_000;
 const LINES_AT_ONCE = 500;
 /** A viewer causes at most one read of missing lines in this time. */
 const FILL_EVERY_MS = 5_000;
@@ -128,7 +133,9 @@ async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
     ...historyRange(source),
   };
   const read = await viewer.deps.readers.read(request, signal);
-  const lines = read.lines.filter((line) => isNew(line, last, read));
+  const lines = read.lines.filter(
+    (line) => isNew(line, last, read) && isInRange(source, line, read.offset),
+  );
   await viewer.recheck();
   const [first] = lines;
   if (first !== undefined && isGapBefore(source, first, read))
@@ -169,17 +176,27 @@ function historyRange({ viewer, target, place, hasBegun }: Source) {
     return { tail: MAX_TAIL, since: null, after: null };
   const { query, beganAt } = viewer;
   // The lines that were printed since the request are new, and not among the last ones.
-  if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt, after: null };
+  if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt - LATE_MS, after: null };
   return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null };
 }
 
 const isNew = ({ cursor }: ChannelLine, last: LogCursor | null, { isReset }: ReadResult): boolean =>
   last === null || isReset || !isSameRun(cursor, last) || isAfter(cursor, last);
 
+/** Whether a line was printed since the request, if only those are asked for. */
+const isInRange = ({ viewer, place }: Source, { at }: ChannelLine, offset: number): boolean =>
+  place.last !== null ||
+  viewer.query.tail !== 0 ||
+  Date.parse(correctedTime(at, offset)) >= viewer.beganAt;
+
 /** Whether lines can be missing between the place and the first line of a read. */
 function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadResult): boolean {
-  // The client asks for a number of lines: older ones are not missing.
-  if (place.last === null) return read.isOverBytes || (viewer.query.tail === 0 && read.isCut);
+  if (place.last === null) {
+    // The client asks for a number of lines: older ones are not missing.
+    if (viewer.query.tail !== 0) return read.isOverBytes;
+    // The lines that were cut off are older than the request if a line of the read is.
+    return (read.isOverBytes || read.isCut) && read.lines[0] === first;
+  }
   return read.isReset || (read.isCut && read.lines[0] === first);
 }
 
