@@ -87,7 +87,7 @@ export function observedColumns(
   if (last_answer_at === undefined || last_answer_at === null)
     return { observed_at, observed_since: at.uptime };
   if (before === null || before.observed_at === null) return { observed_at };
-  // An earlier version wrote this time by the machine's clock.
+  // An older version wrote this time by the machine's clock.
   if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
   return Date.parse(last_answer_at) === before.last_seen_at
     ? { observed_at, observed_since: before.observed_at }

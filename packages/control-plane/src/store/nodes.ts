@@ -147,7 +147,7 @@ async function markRepeated(
   for (const [column, value] of Object.entries(said))
     if (row[column as keyof typeof said] !== value) return null;
   // A mark never lowers a time. So the row must be written if the clock was set back, or if an
-  // earlier version wrote a later observation time.
+  // older version wrote a later observation time.
   if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
   parts.memory.setHeardAt(row.id, at.uptime);
   parts.memory.mark(row.id, {

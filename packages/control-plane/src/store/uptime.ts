@@ -53,7 +53,7 @@ export function createUptimeStore(db: Database): UptimeStore {
 const OBSERVED_BY = 'nodes.observed_by';
 
 /**
- * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot
+ * Clears observation times once: an older version wrote them by the machine's clock, which cannot
  * be compared with the uptime clock. Nodes report again within 30 s. If another control plane might
  * still run that version, the times stay, and a time in the future counts as unknown
  * (flow/single-writer.ts).

@@ -249,7 +249,7 @@ function goneOf(
   const neverWas = ({ state, names, reported_at }: Row<'volume_copies'>): boolean =>
     reported_at === null &&
     (state === 'deleting' || ((state === 'kept' || state === 'left') && names === '[]'));
-  // An agent of an earlier version confirms nothing. If other copies are absent too, its disk is
+  // An agent of an older version confirms nothing. If other copies are absent too, its disk is
   // probably not mounted.
   const isBelieved = absent.every((row) => wasAsked(row) || row.reported_at === null);
   return absent.filter(

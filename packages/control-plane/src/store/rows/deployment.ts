@@ -10,7 +10,7 @@ import type { NewRow, Row } from '../engine/tables.ts';
 import { jsonColumn } from './json.ts';
 
 type Settings = DeploymentRecord['settings'];
-/** Settings that earlier versions did not have. */
+/** Settings that older versions did not have. */
 type Later =
   | 'on_dataset_change'
   | 'deploy_on_push'

@@ -15,7 +15,7 @@ export const keptSettings = ({ text }: Capabilities): Migration => ({
       .addPrimaryKeyConstraint('kept_settings_primary', ['project_id', 'digest'])
       .execute();
     await db.schema.alterTable('deployments').addColumn('settings_digest', text).execute();
-    // Retention reduces these deployments once more and then stores equal settings once.
+    // Makes retention reduce these deployments once more, so that it stores equal settings once.
     await sql`update deployments set thinned_at = null where thinned_at is not null`.execute(db);
   },
 });

@@ -1,7 +1,7 @@
 /**
- * PostgreSQL: autovacuum of the tables that retention empties begins at 2 % dead rows, not at 20 %.
- * Otherwise dead rows of a year
- * take up to a fifth more space. https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
+ * PostgreSQL: starts autovacuum of the tables that retention empties at 2 % dead rows instead of 20
+ * %. Otherwise the dead rows of a year take up to a fifth more space.
+ * https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
