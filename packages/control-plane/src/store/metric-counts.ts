@@ -70,7 +70,7 @@ async function countNodes(
   maxStorageRows: number,
 ): Promise<NodeFigures> {
   if (!db.capabilities.sharedByControlPlanes) {
-    // Reads no row from the database: all nodes are in memory.
+    // Needs no query: all nodes are in memory.
     const all = await memory.all(db.kysely);
     const counts = Map.groupBy(
       all,

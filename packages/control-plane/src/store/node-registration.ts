@@ -120,8 +120,8 @@ type Registered = {
  * Writes a registration. Throws AgentRefused if it writes nothing.
  *
  *   sender                                               outcome
- *   not authorized (`refusal`)                           AgentRefused; with a shared secret, the node
- *                                                        also records it as a second process
+ *   not authorized (`refusal`)                           AgentRefused; with a shared secret, its
+ *                                                        node also records it as a second process
  *   no node has its secret or its name                   taken: a new node
  *   the node's process, its successor or the machine     taken: the node gets the new values
  *   an earlier process of the node, once                 ignored: it can be a late request

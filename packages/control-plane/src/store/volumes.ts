@@ -154,10 +154,10 @@ async function unusedCopy(
  *
  * - The node confirms a requested deletion: the row is removed.
  * - The node reports without listing a copy: it is marked missing, and its row stays. The disk
- * might not be mounted, and the copy reappears with it. A missing current copy also keeps a
- * deployment from starting with an empty volume.
+ *   might not be mounted, and the copy reappears with it. A missing current copy also keeps a
+ *   deployment from starting with an empty volume.
  * - The copy's node was deleted, or is silent while its machine is now another node that reports
- * the copy: the copy is assigned to that node.
+ *   the copy: the copy is assigned to that node.
  */
 async function compare(
   tx: Tx,

@@ -4,8 +4,8 @@
  *
  * Marks: when a node was last seen and last polled, its free storage and its disk usage. They
  * change with every report.
- *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes the new marks with one statement;
- *   a loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
+ *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes new marks with one statement; a
+ *   loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
  *   record from this file has the newer values of row and mark (`newest`).
  * Rows: the last written row of each node, to compare a report with.
  *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control
