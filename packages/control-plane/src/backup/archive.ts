@@ -179,7 +179,7 @@ async function decrypted(source: Readable, identities: readonly string[]): Promi
   }
 }
 
-/** Returns the first bytes, and a stream with all of them. */
+/** Returns the first bytes of a stream, and a stream of all bytes. */
 async function peek(source: Readable, bytes: number): Promise<{ head: Buffer; whole: Readable }> {
   const iterator = (source as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
   const first: Buffer[] = [];

@@ -84,7 +84,7 @@ export async function readEtc(
   return { etc, secrets };
 }
 
-/** Environment files of `berth install` (packages/operator/src/install). */
+/** Matches the environment files of `berth install` (packages/operator/src/install). */
 const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.env|compose\/\.env)$/;
 /**
  * The other files of `berth install`. Copies, files of people and files of other programs are

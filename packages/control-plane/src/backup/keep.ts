@@ -16,7 +16,7 @@ const PERIOD: Record<keyof Keep, (at: number) => number> = {
 };
 const MOST = 10_000;
 
-/** Parses `24h 7d 4w`; a part can be missing. */
+/** Parses a rule such as `24h 7d 4w`; each of the three parts is optional. */
 export const keepRule: Parser<Keep> = (text) => {
   const rule: Keep = { h: 0, d: 0, w: 0 };
   const parts = text.trim().split(/\s+/);

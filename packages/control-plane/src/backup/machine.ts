@@ -22,7 +22,7 @@ export function chooseSettings(command: string, { quiet = false } = {}): string 
 type Owner = { uid: number; gid: number };
 type System = {
   isRoot: boolean;
-  /** The user of this process. */
+  /** User id of this process. */
   uid: number | undefined;
   ownerOf(folder: string): Promise<Owner>;
   lchown: typeof lchown;

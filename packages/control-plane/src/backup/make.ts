@@ -54,7 +54,7 @@ export type Made = {
   deleted: string[];
 };
 
-/** Returns null if another backup runs. Throws BackupError or StoreError. */
+/** Returns null if another backup is already running. Throws BackupError or StoreError. */
 export async function makeBackup(make: Make): Promise<Made | null> {
   const { record, target, scheduled, now } = make;
   const id = randomUUID();

@@ -5,7 +5,7 @@ import type { Named } from './names.ts';
 export type Target = {
   /** Address for messages and the record, without credentials. */
   shown: string;
-  /** Folder on this machine, or null. */
+  /** Folder of the backups on this machine; null for object storage. */
   folder: string | null;
   /** Writes the whole backup, or leaves no file with this name. */
   put(name: string, content: Readable): Promise<void>;

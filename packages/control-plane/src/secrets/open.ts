@@ -25,7 +25,7 @@ export type OpenVault = {
   given: readonly Buffer[] | null;
   /** Folder of the generated key; null for a database in memory, whose key stays in memory. */
   folder: string | null;
-  /** Whether other control planes can use the database now. */
+  /** Whether other control planes can be using the database now. */
   isShared: boolean;
   keys: ProjectKeyStore;
   meta: MetaStore;

@@ -5,7 +5,7 @@
  * waiting ──start──▶ running ──report──▶ done, failed          fail: from waiting and running
  *
  * Two rules keep a push and a clean-up apart. Both read and write under the lock WINDOW, so they
- * hold with several control planes.
+ * also hold with several control planes.
  * - `start` does nothing while a build task is open.
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
  *   (`refuseBuilds`).
@@ -359,23 +359,23 @@ const LOST: Record<Overdue, { code: string; message: string }> = {
 };
 
 /**
- * Returns whether new builds wait for a clean-up, under its lock. Call it before a build task is
- * created.
+ * Returns whether new builds must wait for a clean-up, and takes the lock WINDOW. Call it before a
+ * build task is created.
  */
 export async function areBuildsHeld(db: Database, tx: Tx): Promise<boolean> {
   await db.capabilities.lockName(tx, WINDOW);
   return holdsBuilds(tx);
 }
 
-/** Returns whether new builds wait for a clean-up. */
+/** Returns whether new builds must wait for a clean-up. The caller must hold the lock WINDOW. */
 export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
   const row = await openRow(tx);
   return row !== undefined && row.holds_builds === 1;
 };
 
 /**
- * Throws no_release if the image of the release was removed. A running release can still move to
- * another node.
+ * Throws no_release if the image of the release (the deployment to roll back to) was removed. A
+ * running release can still move to another node.
  */
 export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string): Promise<void> {
   await db.capabilities.lockName(tx, WINDOW);
@@ -390,7 +390,7 @@ export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string
 const IMAGE_REMOVED = 'its image was removed from the registry while this request ran';
 
 /**
- * Keeps the digests of a project that is being removed, so that the next clean-up deletes its
+ * Records the digests of a project that is being removed, so that the next clean-up deletes its
  * images.
  */
 export async function noteOrphans(tx: Tx, projectId: string, now: number): Promise<void> {

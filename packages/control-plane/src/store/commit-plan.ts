@@ -131,7 +131,8 @@ function refuseRevival(plan: Plan): void {
 }
 
 /**
- * Raises the project's version. The row lock serializes the plans of one project on both engines.
+ * Increases the project's version. The row lock serializes the plans of one project on both
+ * engines.
  */
 async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   const generation = plan.createDeployment?.generation;

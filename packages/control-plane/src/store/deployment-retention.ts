@@ -121,7 +121,10 @@ const isRelease = (row: {
 }): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
-/** Returns the settings to keep: without env and build arguments if no rollback is possible. */
+/**
+ * Returns the settings to keep, without env and build arguments if no rollback to the deployment is
+ * possible.
+ */
 const settingsToKeep = (
   row: Parameters<typeof isRelease>[0] & { settings: string },
 ): ProjectSettings => {

@@ -37,8 +37,8 @@ const MAX_RAN = 1_000;
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
 /**
- * Reads one row for each project and for each running deployment, without the history of the
- * project.
+ * Selects deployments that need attention: reads one row for each project and for each running
+ * deployment, and no further history.
  */
 const needAttention = (db: Db) =>
   db

@@ -17,7 +17,10 @@ import { freePrefix, sweepPrefixes } from './prefixes.ts';
 export const MAX_KEPT = 200;
 const SWEPT_AT_ONCE = 500;
 
-/** Changes the domains of a project. Throws domain_taken with every refused domain, validation. */
+/**
+ * Changes the domains of a project. Throws domain_taken, which lists every refused domain, and
+ * validation.
+ */
 export async function changeDomains(
   claiming: Claiming,
   tx: Tx,

@@ -82,7 +82,7 @@ export function isKnownSender(
   );
 }
 
-/** The columns that a registration sets; a new node gets defaults for the optional ones. */
+/** The columns that a registration sets. A new node gets defaults for optional columns. */
 type NodeValues = Omit<
   NewRow<'nodes'>,
   'id' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'
@@ -117,7 +117,8 @@ type Registered = {
 };
 
 /**
- * Writes a registration. Throws AgentRefused if it writes nothing.
+ * Writes a registration. Throws AgentRefused if it writes no change. The sender decides the
+ * outcome:
  *
  *   sender                                               outcome
  *   not authorized (`refusal`)                           AgentRefused; with a shared secret, its

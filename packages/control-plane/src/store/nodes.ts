@@ -48,7 +48,7 @@ export const withoutSecret = (
     .limit(MOST_LISTED)
     .execute();
 
-/** The parts of the store and its state in this process. */
+/** The dependencies of the store, and its state in this process. */
 type NodeStoreParts = {
   readonly db: Database;
   readonly memory: NodeMemory;

@@ -371,8 +371,8 @@ type Range = { after: number; to: number | null };
 type Told = { seq: number; at: number };
 
 /**
- * Returns the changes after `after` that the notification reports, and the position up to which it
- * read.
+ * Returns the changes after `after` that match the notification, and the position up to which it
+ * has read.
  */
 async function changesIn(
   tx: Tx,

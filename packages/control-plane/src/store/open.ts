@@ -73,7 +73,10 @@ export type OpenStores = {
 /** The stores of one database. Only app.ts and tests use all of them. */
 export type AllStores = ReturnType<typeof storesOn>;
 
-/** Throws StoreError, whose message is for the person who starts the control plane. */
+/**
+ * Opens the database and migrates it. Throws StoreError, whose message is for the person who starts
+ * the control plane.
+ */
 export async function openStores({
   databaseUrl,
   log,

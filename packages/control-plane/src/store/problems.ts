@@ -230,7 +230,7 @@ async function standingsOf(
     .$if(ids !== null, (q) => q.where('project_id', 'in', ids ?? []))
     .orderBy('generation')
     .execute();
-  // Later entries replace earlier ones, so the newest deployment of a project counts.
+  // Later rows overwrite earlier ones in the map, so the newest deployment of a project wins.
   const runs = new Map(
     running.map((row) => [
       row.project_id,

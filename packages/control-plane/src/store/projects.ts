@@ -340,7 +340,7 @@ export const projectEvent = (
   message: `project ${project.name} ${what}${more}`,
 });
 
-/** Throws env_conflict if a variable has the name of a secret. */
+/** Throws env_conflict if an environment variable has the name of a secret. */
 async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']): Promise<void> {
   const secrets = await tx
     .selectFrom('project_secrets')
@@ -462,7 +462,8 @@ async function removable(
         eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')]),
       ]),
     )
-    // Contract-only agents never report containers. A Berth agent might not have reported them yet.
+    // Skips contract-only agents, which never report containers. A Berth agent might not have
+    // reported its containers yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) =>
       eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]),

@@ -306,7 +306,7 @@ export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]
   return rows.map(volumeCopyOf);
 }
 
-/** Returns whether a project might still need the folders of this node. */
+/** Returns whether a project might still need the volume folders on this node. */
 export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
   const query = tx
     .selectFrom('volume_copies')

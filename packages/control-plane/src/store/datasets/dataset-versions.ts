@@ -77,7 +77,10 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
   },
 });
 
-/** `upTo`: the version at which the previous page ended. */
+/**
+ * Returns the versions that match the filter, newest first. `upTo`: the version at which the
+ * previous page ended.
+ */
 function versionsFor(
   db: Db,
   id: string,

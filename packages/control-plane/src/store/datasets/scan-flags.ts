@@ -15,7 +15,7 @@ export const requestedFlag = (before: number, requested: boolean, scanning: bool
   return before | (scanning ? FOLLOWING_SCAN : CURRENT_SCAN);
 };
 
-/** Returns the flags after a claim: all requests so far apply to the scan that begins. */
+/** Returns the flags after a claim: all requests up to now apply to the scan that begins. */
 export const claimedFlag = (column: 'scan_full' | 'accept_loss'): RawBuilder<number> =>
   sql<number>`case when ${sql.ref(column)} = 0 then 0 else ${sql.lit(CURRENT_SCAN)} end`;
 

@@ -9,9 +9,9 @@ import { StoreError } from './errors.ts';
 
 /** Why a transaction that changed no data can be retried. */
 export type Transient =
-  /** Another process holds the lock. */
+  /** Another process holds the lock of the database. */
   | 'locked'
-  /** The engine chose this transaction as a deadlock victim, or a lock timed out. */
+  /** The engine ended this transaction as a deadlock victim, or its wait for a lock timed out. */
   | 'contended'
   /** The connection failed before a commit. */
   | 'unreachable';
@@ -36,7 +36,7 @@ export type Capabilities = {
    * proxy's configuration always have the same order.
    */
   text: 'text' | RawBuilder<unknown>;
-  /** The type of a column of bytes. */
+  /** Type of a column with bytes. */
   bytes: 'blob' | 'bytea';
   /** Whether NOT NULL can be dropped in place. If false, a migration copies the table. */
   dropsNotNull: boolean;
@@ -46,7 +46,7 @@ export type Capabilities = {
    * writer at a time.
    */
   rowLocks: boolean;
-  /** Locks a name until the transaction ends, for rules about rows that do not exist yet. */
+  /** Locks a name until the transaction ends. Used for rules about rows that do not exist yet. */
   lockName: (tx: Tx, name: string) => Promise<void>;
   /**
    * Returns a short text that changes whenever one of these columns changes; '' if no other process
@@ -79,7 +79,7 @@ export type Capabilities = {
    * within pages.
    */
   packDeployment: ((tx: Tx, id: string) => Promise<unknown>) | null;
-  /** Returns the size of the database on disk, and how much of it is free. */
+  /** Returns the size of the database on disk and the free part of it, in bytes. */
   size: (db: Db) => Promise<{ bytes: number; free: number }>;
   /** Returns whether the error is a violation of the unique constraint on this column. */
   violatesUnique: (error: unknown, table: string, column: string) => boolean;

@@ -31,7 +31,7 @@ export class StoreError extends CodedError<StoreErrorCode> {
   override name = 'StoreError';
 }
 
-/** Receives the log lines of the database. */
+/** The logger of the database. */
 export type StoreLog = {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;

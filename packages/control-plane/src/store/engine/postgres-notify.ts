@@ -110,8 +110,8 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
 }
 
 /**
- * Returns when `signal` aborts; throws when the connection closes or does not answer the test
- * query.
+ * Checks the connection with test queries. Returns when `signal` aborts; throws if the connection
+ * closes or does not answer.
  */
 async function keepAlive(client: Client, gone: Promise<Error>, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {

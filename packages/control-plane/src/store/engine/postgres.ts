@@ -81,7 +81,7 @@ function nameOf(url: string): string {
 
 const BIGINT = 20;
 type ParserOf = (oid: number, format?: 'text' | 'binary') => (text: string) => unknown;
-/** Reads 64-bit integers (times, counters) as numbers. */
+/** Parses 64-bit integers (times, counters) as numbers. */
 const parserOf: ParserOf = (oid, format) =>
   oid === BIGINT && format !== 'binary' ? numberOf : (types.getTypeParser as ParserOf)(oid, format);
 
@@ -168,7 +168,7 @@ const PG_MESSAGES =
 /** SQLSTATE: connection_exception, admin_shutdown, crash_shutdown, cannot_connect_now. */
 const SERVER = /^(08...|57P0[1-3])$/;
 
-/** Returns whether the connection failed, not the statement. */
+/** Returns whether the error is a failure of the connection and not of the statement. */
 function isConnectionError(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   // Has one error for each address of the host (localhost has two).

@@ -67,7 +67,7 @@ export type OpenSqlite = { dialect: Dialect; path: string; release: () => void }
 
 type OpenOptions = {
   onCheckpointFailure?: (problem: string) => void;
-  /** Receives the log lines of shrinkable.ts. */
+  /** Logger for shrinkable.ts. */
   onCompact?: (fields: object, message: string) => void;
   versionOf?: (database: Sqlite.Database) => string;
   /** Initial content of `:memory:`. */
@@ -99,8 +99,8 @@ export function openSqlite(
   let database: Sqlite.Database | undefined;
   try {
     release = takeFileLock(path, now);
-    // The file holds password hashes and the environment of every project. The WAL files inherit
-    // its mode.
+    // Created with mode 0600: the file contains password hashes and the environment of every
+    // project. The WAL files inherit its mode.
     if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));

@@ -240,7 +240,7 @@ export type Tables = {
     timer: Json | null;
     retry: Json | null;
     builds_given_up: Generated<number>;
-    /** Null in rows that an older version wrote. */
+    /** Order of the requests; null in rows that an older version wrote. */
     ordinal: number | null;
     /**
      * When retention began to remove the log, when it began to remove story and tasks, and when
@@ -312,7 +312,7 @@ export type Tables = {
    */
   node_admissions: AdmissionRecord;
   datasets: Columns<Omit<DatasetRecord, 'scan_full' | 'accept_loss'>> & {
-    /** Bitmasks (store/datasets/scan-flags.ts). */
+    /** Bitmasks by scan (store/datasets/scan-flags.ts). */
     scan_full: number;
     accept_loss: number;
   };
@@ -380,10 +380,7 @@ export type Tables = {
     expires_at: Ms;
     last_used_at: Ms | null;
   };
-  /**
-   * A sign-in at the API and its family of refresh tokens. The row exists while the sign-in is
-   * valid.
-   */
+  /** A sign-in at the API with its refresh tokens. The row exists while the sign-in is valid. */
   api_sessions: {
     id: string;
     user_id: string;
@@ -480,7 +477,7 @@ export type Tables = {
     observed_at: Ms;
     /** Uptime since which the problem has not been observed; null while it is observed. */
     gone_since: UptimeMs | null;
-    /** Null while the problem is open. */
+    /** Null while the problem is still open. */
     ended_at: Ms | null;
     flaps: number;
   };
@@ -535,7 +532,7 @@ export type Tables = {
     id: string;
     /** 1 if BACKUP_INTERVAL started it, 0 if a person did. */
     scheduled: Flag;
-    /** Folder or address, without credentials. */
+    /** Folder or address of the backups, without credentials. */
     target: string;
     name: string | null;
     bytes: number | null;

@@ -19,7 +19,7 @@ import { countTokens } from './tokens.ts';
 const MAX_OPEN = 10_000;
 /** How long in ms an expired code still answers `expired_token`. */
 const REMEMBERED_MS = 10 * 60_000;
-/** RFC 8628 section 3.5: slow_down adds 5 s to the interval of all further polls. */
+/** RFC 8628 section 3.5: `slow_down` adds 5 s to the interval between all further polls. */
 const SLOWER_BY = 5;
 const SLOWEST = 60;
 /** Time in ms until every reachable gateway has received a deletion. */

@@ -168,7 +168,7 @@ async function removeUser(
       .execute();
     const leftProjects = await leaveProjects(db, tx, id, now);
     await raiseAccessVersion(tx);
-    // Foreign keys delete sessions and API tokens with the row.
+    // The foreign keys cascade to the user's API sessions and API tokens.
     await tx.deleteFrom('users').where('id', '=', id).execute();
     await writeEvents(db, tx, [
       userEvent(user, 'deleted', now),

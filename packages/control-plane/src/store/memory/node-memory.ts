@@ -40,7 +40,7 @@ export type NodeMemory = {
    * since the last flush of the node's mark.
    */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
-  /** Same as `find`, by id. */
+  /** Same as `find`, but by node id. */
   peek(id: string): NodeRow | undefined;
   /** Returns the current row of the database; always undefined with several control planes. */
   get(id: string): NodeRow | undefined;
@@ -101,7 +101,10 @@ const FINGERPRINT_COLUMNS = [
 export const fingerprintOf = (db: Database) =>
   db.capabilities.digest(FINGERPRINT_COLUMNS.map((column) => `nodes.${column}`)).as('fingerprint');
 
-/** The state of the store (see the top of this file). The maps are by node id. */
+/**
+ * The state of the store (see the top of this file). Each map is by node id unless its comment says
+ * otherwise.
+ */
 type Memory = {
   readonly db: Database;
   readonly queryCache: NodeQueryCache;
@@ -112,7 +115,7 @@ type Memory = {
   readonly fingerprints: Map<string, string>;
   /** One record for each row, so that reported lists can be compared by identity. */
   readonly recordsByRow: WeakMap<NodeRow, NodeRecord>;
-  /** Node id by role and host name (`nameOf`). */
+  /** Maps role and host name (`nameOf`) to the node id. */
   readonly ids: Map<string, string>;
   /** The newest mark of each node, written or not. */
   readonly marks: Map<string, Mark>;

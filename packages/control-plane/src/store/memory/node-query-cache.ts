@@ -59,7 +59,7 @@ type Cache = {
   readonly shared: boolean;
   /** The reconciled nodes by id. */
   readonly reconciled: Map<string, Reconciled>;
-  /** Number of commits so far. The result of a query that overlaps a commit is not cached. */
+  /** Number of commits so far: the result of a query that overlaps a commit is not cached. */
   commits: number;
   /** Maps a deployment to the reconciled node that has its container. */
   readonly nodeOf: Map<string, string>;

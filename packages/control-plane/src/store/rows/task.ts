@@ -30,7 +30,7 @@ export function payloadWithoutArgs(payload: string): string | null {
   return build_args === undefined ? null : JSON.stringify(rest satisfies Payload['build']);
 }
 
-/** `projectId` is null for `sync`. */
+/** Returns the columns of a new task. `projectId` is null for tasks that belong to no project. */
 export const newTaskColumns = (
   task: NewTask,
   projectId: string | null,

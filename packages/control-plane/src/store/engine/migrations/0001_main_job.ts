@@ -153,7 +153,7 @@ async function createTasks(db: Kysely<unknown>, { autoNumber, text }: Capabiliti
     .addColumn('status', text, (c) => c.notNull())
     .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
     .addColumn('deployment_id', text, (c) => c.references('deployments.id').onDelete('cascade'))
-    // No foreign key: a task outlives its node.
+    // Has no foreign key, because a task outlives its node.
     .addColumn('node_id', text, (c) => c.notNull())
     .addColumn('attempt', 'integer', (c) => c.notNull())
     .addColumn('payload', text, (c) => c.notNull())

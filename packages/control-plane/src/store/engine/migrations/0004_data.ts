@@ -98,7 +98,7 @@ export const data = (capabilities: Capabilities): Migration => ({
   },
 });
 
-/** Makes `project_id` of tasks nullable, and adds the progress of copies. */
+/** Makes `project_id` of tasks nullable, and adds a column for the progress of copies. */
 async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promise<void> {
   if (!capabilities.dropsNotNull) return rebuildTasks(db, capabilities);
   await db.schema

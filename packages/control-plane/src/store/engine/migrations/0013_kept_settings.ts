@@ -1,4 +1,4 @@
-/** Equal settings of old deployments are stored once (store/kept-settings.ts). */
+/** Adds a table that stores equal settings of old deployments once (store/kept-settings.ts). */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

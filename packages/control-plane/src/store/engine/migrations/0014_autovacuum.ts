@@ -1,6 +1,6 @@
 /**
- * PostgreSQL: starts autovacuum of the tables that retention empties at 2 % dead rows instead of 20
- * %. Otherwise the dead rows of a year take up to a fifth more space.
+ * PostgreSQL: autovacuum of the tables that retention empties starts when 2 % of the rows are dead.
+ * With the default of 20 %, the dead rows of a year take up to a fifth more space.
  * https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
  */
 import { type Kysely, sql } from 'kysely';
