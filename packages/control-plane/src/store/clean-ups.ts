@@ -8,7 +8,7 @@
  * also hold with several control planes.
  * - `start` does nothing while a build task is open.
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
- *   (`refuseBuilds`).
+ *   (`areBuildsHeld`).
  */
 import { failPoint } from '@berth/kit/fail-point';
 import {
@@ -367,7 +367,7 @@ export async function areBuildsHeld(db: Database, tx: Tx): Promise<boolean> {
   return holdsBuilds(tx);
 }
 
-/** Returns whether new builds must wait for a clean-up. The caller must hold the lock WINDOW. */
+/** Returns whether new builds must wait for a clean-up, without taking the lock. */
 export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
   const row = await openRow(tx);
   return row !== undefined && row.holds_builds === 1;
