@@ -1,5 +1,5 @@
 /**
- * `bin/berth export` and `import`: move an installation between SQLite and PostgreSQL as JSON
+ * `bin/berth export` and `import`: move an installation between SQLite and PostgreSQL, as JSON
  * lines.
  */
 import { createInterface } from 'node:readline';

@@ -222,8 +222,8 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
 }
 
 /**
- * Sorts the change that retires the old deployment before the change to `running`: at most one
- * deployment of a project can be `running` at any moment.
+ * Puts the change that retires the old deployment before the change to `running`, because at most
+ * one deployment of a project can be `running` at any moment.
  */
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
   [...changes].sort(

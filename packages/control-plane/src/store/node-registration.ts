@@ -312,8 +312,8 @@ async function earlierColumn(
 ): Promise<{ earlier_nodes?: string }> {
   const labelled = labelledNodes(before?.id ?? null, containers);
   if (labelled.length === 0) return {};
-  // A container's label names only its first node. If the hostname of a machine changed twice, the
-  // node in between is found by the deployments that moved to it.
+  // The label of a container names only its first node. If the hostname of a machine changed twice,
+  // find the node in between through the deployments that moved to it.
   const foreign = containers.filter((c) => c.labels[LABELS.node] !== before?.id);
   const deployments = [...new Set(foreign.flatMap((c) => c.labels[LABELS.deployment] ?? []))];
   const moved =

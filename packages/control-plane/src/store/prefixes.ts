@@ -140,8 +140,8 @@ export async function releasePrefixes(
 }
 
 /**
- * Ends the quarantine of a prefix. Returns whether the prefix was in quarantine. Throws wrong_state
- * if a project has or serves it.
+ * Ends the quarantine of a prefix. Returns whether it was in quarantine. Throws wrong_state if a
+ * project has or serves the prefix.
  */
 export async function freePrefix(db: Database, tx: Tx, prefix: string): Promise<boolean> {
   await lockPrefix(db, tx, prefix);

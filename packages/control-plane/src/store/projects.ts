@@ -483,8 +483,8 @@ async function removable(
 }
 
 /**
- * Returns whether each of these nodes came back as another node that has listed its containers
- * since. `doubtful`: maps a node to the last end of work on it.
+ * Returns whether the machine of each of these nodes has returned as another node and has listed
+ * its containers since. `doubtful`: maps a node to the end of the last work on it.
  */
 async function areElsewhere(
   tx: Tx,

@@ -183,7 +183,7 @@ export const POSTGRES: Capabilities = {
         cast(${sql.ref(column)} as jsonb) #- cast(${`{${path.join(',')}}`} as text[])
       as text)`,
   jsonElements: (json) => sql`jsonb_array_elements(cast(${json} as jsonb)) as elements(value)`,
-  // Autovacuum frees the space of deleted rows for new rows, so tables keep their size.
+  // Not needed: autovacuum frees the space of deleted rows for new rows, so tables do not grow.
   shrinkFile: null,
   packDeployment: null,
   async size(db) {

@@ -576,7 +576,8 @@ export type Tables = {
   /** One row: the uptime clock, which every deadline uses (domain/platform/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
   /**
-   * Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover.
+   * Idempotency-Keys of `POST /api/projects/{id}/deployments`. All other requests use
+   * `kept_answers`.
    */
   idempotency_keys: {
     project_id: string;

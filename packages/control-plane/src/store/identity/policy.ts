@@ -41,8 +41,8 @@ function readPolicy(db: Database, now: number): Promise<PolicyFacts> {
       .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch', 'cors_origins'])
       .orderBy('name')
       .execute();
-    // Reads only routes that still have an old prefix: few among thousands. A published deployment
-    // is running, so it has a route.
+    // Reads only routes that still have an old prefix: few among thousands. Every running
+    // deployment is published, so it has a route.
     const published = await tx
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')

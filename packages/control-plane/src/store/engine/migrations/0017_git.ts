@@ -52,8 +52,8 @@ export const git = ({ text }: Capabilities): Migration => ({
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('git_host_keys_primary', ['host', 'fingerprint'])
       .execute();
-    // Builders of older versions trusted host keys by themselves. Each existing builder can import
-    // its keys once; a new builder cannot.
+    // Builders that existed before this migration trusted host keys by themselves. Each of them can
+    // import its keys once; a new builder cannot.
     await db.schema
       .createTable('git_host_imports')
       .addColumn('node_id', text, (c) => c.primaryKey().references('nodes.id').onDelete('cascade'))

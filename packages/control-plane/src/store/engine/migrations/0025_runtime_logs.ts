@@ -5,8 +5,8 @@ import type { Capabilities } from '../capabilities.ts';
 
 export const runtimeLogs = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    // Without foreign keys: rows live for seconds, and deployments and nodes can be deleted in any
-    // order.
+    // Without foreign keys: rows live only seconds, and would otherwise have to be deleted before
+    // their deployment or node.
     await db.schema
       .createTable('log_wants')
       .addColumn('key', text, (c) => c.notNull())
