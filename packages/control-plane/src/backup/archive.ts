@@ -1,7 +1,8 @@
 /**
- * The file of a backup: a tar with `manifest.json`, the copy of the database and perhaps
- * `keys.json` and `etc-secrets.json`, compressed by gzip, then the footer (footer.ts), then perhaps
- * age. All of it is streamed. By hand: `age -d -i IDENTITY FILE | tar xz`.
+ * The file format of a backup: a tar with `manifest.json`, the copy of the database and optionally
+ * `keys.json` and `etc-secrets.json`, compressed by gzip, then the footer (footer.ts), then
+ * optionally encrypted by age. Reading and writing are streamed. To read it by hand: `age -d -i
+ * IDENTITY FILE | tar xz`.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -19,13 +20,15 @@ import { type EtcSecrets, etcSecretsIn } from './etc.ts';
 import { encrypterFor } from './recipients.ts';
 import { type Keys, type Manifest, keysIn, manifestIn } from './manifest.ts';
 
-/** Copy of the database inside the archive: a SQLite file, or the custom format of pg_dump. */
+/** Name of the database copy inside the archive: a SQLite file, or the custom format of pg_dump. */
 const DATABASE = { sqlite: 'berth.db', postgres: 'berth.dump' } as const;
 const MANIFEST = 'manifest.json';
 const KEYS = 'keys.json';
 const ETC_SECRETS = 'etc-secrets.json';
 const MOST_JSON = 4 * 1024 ** 2;
-/** Level 4 takes about half of the time of the default and compresses a database nearly as well. */
+/**
+ * Level 4 takes about half the time of the default level and compresses a database nearly as well.
+ */
 const GZIP_LEVEL = 4;
 const AGE_HEAD = Buffer.from('age-encryption.org/v1\n');
 const GZIP_HEAD = Buffer.from([0x1f, 0x8b]);
@@ -38,8 +41,8 @@ export type Contents = {
 };
 
 /**
- * Returns the bytes of the backup. `recipients`: of age; none: the backup is not encrypted. Throws
- * for a recipient of no known form.
+ * Returns the bytes of the backup. `recipients`: age recipients; if empty, the backup is not
+ * encrypted. Throws for a recipient with an unknown format.
  */
 export async function packed(
   { manifest, keys, etcSecrets, database }: Contents,
@@ -71,9 +74,9 @@ export async function packed(
 const webOf = (stream: Readable): globalThis.ReadableStream<Uint8Array> => Readable.toWeb(stream);
 
 /**
- * Writes the parts of a backup into an empty folder and checks every byte. `accept` sees the
- * manifest before the database is read, and throws for a backup that this version cannot use. Use
- * nothing in the folder before this returned. `name`: for errors.
+ * Writes the parts of a backup into an empty folder and checks every byte. `accept` gets the
+ * manifest before the database is read, and throws for a backup that this version cannot use. Do
+ * not use any file in the folder before this function returns. `name`: for errors.
  */
 export async function unpack(
   source: Readable,
@@ -141,7 +144,7 @@ async function json(content: Readable): Promise<unknown> {
   return JSON.parse(Buffer.concat(parts).toString());
 }
 
-/** Failures of age that mean another identity, in the words of the library. */
+/** Messages of the age library that mean "wrong key". */
 const NO_IDENTITY = /no identity matched/i;
 
 async function decrypted(source: Readable, identities: readonly string[]): Promise<Readable> {
@@ -176,7 +179,7 @@ async function decrypted(source: Readable, identities: readonly string[]): Promi
   }
 }
 
-/** Returns the first bytes, and a stream with all of them. */
+/** Returns the first bytes of a stream, and a stream of all bytes. */
 async function peek(source: Readable, bytes: number): Promise<{ head: Buffer; whole: Readable }> {
   const iterator = (source as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
   const first: Buffer[] = [];
@@ -206,7 +209,7 @@ async function peek(source: Readable, bytes: number): Promise<{ head: Buffer; wh
   };
 }
 
-/** Failures of the source itself: the object storage or the disk, not the content. */
+/** Returns whether the source (object storage or disk) failed, and not the content. */
 const isOfSource = (error: unknown): boolean =>
   error instanceof Error &&
   'code' in error &&
@@ -229,7 +232,7 @@ function failureOf(error: unknown, name: string, into: string): BackupError {
     return new BackupError('target_unavailable', `${name} cannot be read: ${messageOf(error)}`, {
       cause: error,
     });
-  // age, gzip, tar and JSON say that the bytes are wrong, each in its own way.
+  // The bytes are wrong: age, gzip, tar and JSON each report this with a different error.
   return new BackupError('damaged', `the backup ${name} is damaged: ${messageOf(error)}`, {
     cause: error,
   });

@@ -1,6 +1,6 @@
 /**
- * The process of a scheduled backup (process.ts). It prints one JSON object, or one on stderr if it
- * fails.
+ * Entry point of the process for a scheduled backup (process.ts). Prints one JSON object: the
+ * result on stdout, or the error on stderr.
  */
 import { runCommand } from './commands.ts';
 

@@ -1,7 +1,7 @@
 /**
  * Commands for the operator on the control plane's machine: `bin/berth backup` and `restore`. They
- * work on the database itself, whether the control plane runs or not. The control plane starts
- * `backup --scheduled` as a process.
+ * open the database directly, whether the control plane runs or not. The control plane starts
+ * `backup --scheduled` as a child process.
  */
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
@@ -70,7 +70,7 @@ type Given = ReturnType<typeof parsed>;
 async function run(command: string, args: string[]): Promise<void> {
   const options = parsed(args);
   const { positionals, values } = options;
-  // A scheduled backup has the environment of the control plane.
+  // A scheduled backup inherits the environment of the control plane.
   const unit =
     values.scheduled === true ? null : chooseSettings(command, { quiet: values.json === true });
   if (command === 'restore') {
@@ -129,8 +129,8 @@ const shown = ({ target, name, bytes, sha256, rows, left_out }: Made): string =>
   ].join('\n');
 
 /**
- * Returns null before the first start of a new version: the backup is more important than its
- * record.
+ * Returns null if a new version has not migrated the database yet: the backup is more important
+ * than its record.
  */
 async function recordOf(
   config: BackupConfig,
@@ -207,7 +207,7 @@ async function restore({ values }: Given, at: string, isUnit: boolean): Promise<
   );
 }
 
-/** Lists the data that no backup of Berth has. */
+/** Prints the volumes whose data is not in the backup. */
 function printVolumes({ volumes = [] }: Pick<Manifest, 'volumes'>): void {
   for (const { project, node, names, bytes } of volumes)
     print(

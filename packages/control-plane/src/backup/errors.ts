@@ -1,24 +1,24 @@
 import { CodedError } from '@berth/kit/coded-error';
 
 /**
- * A failure of a backup or a restore, for the operator: it says what happened, to which file, and
- * what to do.
+ * A failure of a backup or a restore, for the operator. The message says what happened, to which
+ * file, and what to do.
  */
 export type BackupErrorCode =
-  /** The file is no backup of Berth. */
+  /** The file is not a backup of Berth. */
   | 'not_a_backup'
-  /** A byte changed, or the end is missing. */
+  /** A byte changed, or the end of the file is missing. */
   | 'damaged'
-  /** No identity opens the encrypted file. */
+  /** None of the given identities can decrypt the file. */
   | 'wrong_identity'
-  /** A newer version of Berth made it. */
+  /** A newer version of Berth made the backup. */
   | 'newer_backup'
-  /** SECRETS_KEY does not open the secrets of the backup. */
+  /** SECRETS_KEY cannot decrypt the secrets in the backup. */
   | 'missing_key'
-  /** The place of the restore is in use. */
+  /** The target of the restore already contains data. */
   | 'not_empty'
   | 'disk_full'
-  /** The folder or the object storage does not answer or refuses. */
+  /** The folder or the object storage does not answer, or refuses the request. */
   | 'target_unavailable'
   /** pg_dump, pg_restore or the database failed. */
   | 'failed';
@@ -28,7 +28,7 @@ export class BackupError extends CodedError<BackupErrorCode> {
 }
 
 const FULL = /^(ENOSPC|EDQUOT|SQLITE_FULL)$/;
-/** Returns whether the disk or the quota is full. */
+/** Returns whether the error means that the disk or the quota is full. */
 export function isDiskFull(error: unknown): boolean {
   for (let e = error; e instanceof Error; e = e.cause)
     if ('code' in e && FULL.test(String(e.code))) return true;

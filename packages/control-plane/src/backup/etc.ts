@@ -1,7 +1,7 @@
 /**
- * The settings of the machine (/etc/berth) in a backup. The manifest contains the files of
- * `berth install`, with only those variables that are known not to be secrets. With --with-keys, a
- * separate part of the archive contains everything else. The manifest names what is omitted.
+ * The settings of the machine (/etc/berth) in a backup. The manifest contains the files of `berth
+ * install`, with only the variables that are known not to be secrets. With --with-keys, a separate
+ * part of the archive contains everything else. The manifest lists what is omitted.
  */
 import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,26 +14,26 @@ import { isPlain } from './plain-settings.ts';
 
 const File = Type.Object({ path: Type.String(), mode: Type.Integer(), text: Type.String() });
 type File = Static<typeof File>;
-/** Part of the manifest. `left_out`: files that exist and are not in the backup as they are. */
+/** Part of the manifest. `left_out`: files that are not in the backup, or not in full. */
 export const EtcFiles = Type.Object({
   folder: Type.String(),
   files: Type.Array(File),
   left_out: Type.Array(Type.Object({ path: Type.String(), why: Type.String() })),
 });
 export type EtcFiles = Static<typeof EtcFiles>;
-/** Files with secrets. */
+/** Files that contain secrets. */
 export const EtcSecrets = Type.Array(File);
 export type EtcSecrets = Static<typeof EtcSecrets>;
 
-/** Larger files are no settings. */
+/** Limit for one file: a larger file is not a settings file. */
 const MOST_BYTES = 256 * 1024;
 const MOST_FILES = 500;
 const SECRETS = 'secrets/';
 const WITH_KEYS = 'secret: only with --with-keys';
 
 /**
- * Reads the folder. A file that cannot be read is left out and named: this process often runs as
- * another user than the file's owner.
+ * Reads the folder. Lists an unreadable file in `left_out`: this process often runs as a user who
+ * is not the owner of the file.
  */
 export async function readEtc(
   folder: string,
@@ -47,7 +47,7 @@ export async function readEtc(
     const entries = await readdir(join(folder, relative), { withFileTypes: true });
     for (const entry of entries.toSorted((a, b) => (a.name < b.name ? -1 : 1))) {
       const path = join(relative, entry.name);
-      // Half-written files of a command that was killed.
+      // Skips half-written files of a command that was killed.
       if (entry.name.endsWith('.tmp')) continue;
       try {
         if (entry.isDirectory()) await walk(path);
@@ -63,7 +63,7 @@ export async function readEtc(
     if (size > MOST_BYTES) return leaveOut(path, `larger than ${MOST_BYTES / 1024} KiB`);
     if (etc.files.length + secrets.length >= MOST_FILES)
       return leaveOut(path, `more than ${MOST_FILES} files`);
-    // Before the read: the owner of a secret lets few users read it, perhaps not this process.
+    // Checked before the read, because this process might not be allowed to read a secret file.
     if (path.startsWith(SECRETS) && !withKeys) return leaveOut(path, WITH_KEYS);
     const bytes = await readFile(join(folder, path));
     const text = bytes.toString('utf8');
@@ -84,24 +84,30 @@ export async function readEtc(
   return { etc, secrets };
 }
 
-/** Environment files of `berth install` (packages/operator/src/install). */
+/** Matches the environment files of `berth install` (packages/operator/src/install). */
 const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.env|compose\/\.env)$/;
-/** Its other files. Copies, files of people and files of other programs can hold anything. */
+/**
+ * The other files of `berth install`. Copies, files of people and files of other programs are
+ * excluded: they can contain anything.
+ */
 const YAML_FILE =
   /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
 /**
- * Secrets that a person might have added to YAML files. Values such as `${NAME}`, paths (`…_FILE:
- * /run/…`) and the empty text, which removes a header, are no secrets.
+ * Matches secrets that a person might have added to YAML files. Values such as `${NAME}`, paths
+ * (`…_FILE: /run/…`) and the empty text, which removes a header, are not secrets.
  */
 const SECRET_IN_YAML =
   /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=](?![ \t]*""[ \t]*$)/im;
 const ASSIGNMENT = /^\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$/;
-/** The whole value is on this line. */
+/** Matches a value that is complete on its line. */
 const ONE_LINE = /^(?:[^"'\\]*|"(?:[^"\\]|\\.)*"|'[^']*')$/;
 
 type Filtered = { text: string | null; why: string };
 
-/** Returns the text without secrets. Null: nothing of the file can be in a backup without keys. */
+/**
+ * Returns the text without secrets. `text` is null if no part of the file can be in a backup
+ * without keys.
+ */
 function withoutSecrets(path: string, text: string): Filtered {
   const out = (why: string): Filtered => ({ text: null, why: `${why}: only with --with-keys` });
   if (path.startsWith(SECRETS)) return { text: null, why: WITH_KEYS };
@@ -114,11 +120,11 @@ function withoutSecrets(path: string, text: string): Filtered {
     const isComment = /^\s*[#;]/.test(line);
     const [, name = '', rest] = ASSIGNMENT.exec(line) ?? [];
     const value = rest?.trim() ?? '';
-    // Each line of a value over several lines looks like something else.
+    // In a value over several lines, a line can look like an assignment to another variable.
     if (!isComment && line.trim() !== '' && (rest === undefined || !ONE_LINE.test(value)))
       return out('it has a line that is no assignment with its whole value');
     const bare = /^["']/.test(value) ? value.slice(1, -1) : value;
-    // A comment can be an old value.
+    // Omits comments, because a comment can contain an old value.
     if (
       line.trim() === '' ||
       (rest !== undefined && !isComment && (bare === '' || isPlain(name, bare)))
@@ -135,9 +141,9 @@ function withoutSecrets(path: string, text: string): Filtered {
 }
 
 /**
- * Writes the files of a backup into the new folder `beside`. Never into /etc/berth: its variables
+ * Writes the files of a backup into the new folder `beside`, never into /etc/berth: its variables
  * decide which programs root runs, and the author of a backup must not become root. Returns the
- * folder, or null if it exists or nothing is to be written.
+ * folder, or null if the folder already exists or there is no file to write.
  */
 export async function writeEtc(
   etc: EtcFiles | undefined,
@@ -147,7 +153,7 @@ export async function writeEtc(
   const files = [...(etc?.files ?? []), ...secrets];
   if (files.length === 0) return null;
   try {
-    // Not recursive: a link to another folder is refused too.
+    // Not recursive, so that mkdir also refuses a symlink to another folder.
     await mkdir(beside, { mode: 0o700 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return null;
@@ -160,7 +166,7 @@ export async function writeEtc(
   return beside;
 }
 
-/** Paths come from a file that somebody might have changed. */
+/** Parses `etc-secrets.json` and checks its paths: somebody might have changed the file. */
 export function etcSecretsIn(json: unknown): EtcSecrets {
   if (!Value.Check(EtcSecrets, json))
     throw new BackupError('damaged', 'its etc-secrets.json has another form');

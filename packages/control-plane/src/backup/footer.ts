@@ -1,16 +1,16 @@
 /**
- * The last bytes of a backup: the SHA-256 of everything before them, so that one changed byte
- * anywhere is found, and a missing end too. They are an empty gzip member with a comment (RFC
- * 1952), so `gzip` and `tar xz` read the file as any other.
+ * The last bytes of a backup: the SHA-256 of all bytes before them. It detects a changed byte and a
+ * missing end. The footer is an empty gzip member with a comment (RFC 1952), so `gzip` and `tar xz`
+ * can read the file.
  */
 import { createHash } from 'node:crypto';
 import { Transform } from 'node:stream';
 import { BackupError } from './errors.ts';
 
 const LABEL = 'berth-backup sha256=';
-/** Magic, deflate, the flag for a comment, no time, no extra flags, Unix. */
+/** gzip header: magic, deflate, the flag for a comment, no time, no extra flags, Unix. */
 const HEAD = Buffer.from([0x1f, 0x8b, 8, 0x10, 0, 0, 0, 0, 0, 3]);
-/** The end of the comment, an empty deflate stream, CRC-32 and length. */
+/** End of the comment, an empty deflate stream, CRC-32 and length. */
 const TAIL = Buffer.from([0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 const FOOTER_BYTES = HEAD.length + LABEL.length + 64 + TAIL.length;
 

@@ -1,13 +1,13 @@
 /**
- * Which backups stay: the newest one of each of the last n hours, days and weeks (UTC, from Monday)
- * that have one, and the newest.
+ * Retention rule for backups: keeps the newest backup, and the newest one of each of the last n
+ * hours, days and weeks that have one (UTC; weeks begin on Monday).
  */
 import type { Parser } from '@berth/kit/config';
 
 export type Keep = { h: number; d: number; w: number };
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
-/** The epoch was a Thursday. */
+/** Offset of the first Monday: the epoch was a Thursday. */
 const MONDAY = 4 * DAY;
 const PERIOD: Record<keyof Keep, (at: number) => number> = {
   h: (at) => Math.floor(at / HOUR),
@@ -16,7 +16,7 @@ const PERIOD: Record<keyof Keep, (at: number) => number> = {
 };
 const MOST = 10_000;
 
-/** Parses `24h 7d 4w`; a part can be missing. */
+/** Parses a rule such as `24h 7d 4w`; each of the three parts is optional. */
 export const keepRule: Parser<Keep> = (text) => {
   const rule: Keep = { h: 0, d: 0, w: 0 };
   const parts = text.trim().split(/\s+/);
@@ -31,7 +31,7 @@ export const keepRule: Parser<Keep> = (text) => {
   return rule;
 };
 
-/** Returns those of `backups` that the rule does not keep. */
+/** Returns the backups that the rule does not keep. */
 export function notKept<T extends { at: number; name: string }>(
   backups: readonly T[],
   rule: Keep,

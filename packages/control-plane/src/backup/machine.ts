@@ -1,14 +1,14 @@
 /**
- * Commands on the machine of a control plane: which settings they use, and whose the files are that
- * they make.
+ * Helpers for commands on the control plane's machine: choose their settings, and set the owner of
+ * the files that they create.
  */
 import { lchown, lstat, readdir, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { dataFolder, readDataPlace, useSettingsOfUnit } from '../config.ts';
 
 /**
- * Says on stderr which settings are used, if it is a file. Returns the file, or null. Throws
- * SettingsError.
+ * Prints the path of the settings file on stderr, if the settings come from a file. Returns the
+ * path, or null. Throws SettingsError.
  */
 export function chooseSettings(command: string, { quiet = false } = {}): string | null {
   const file = useSettingsOfUnit();
@@ -22,7 +22,7 @@ export function chooseSettings(command: string, { quiet = false } = {}): string 
 type Owner = { uid: number; gid: number };
 type System = {
   isRoot: boolean;
-  /** The user of this process. */
+  /** User id of this process. */
   uid: number | undefined;
   ownerOf(folder: string): Promise<Owner>;
   lchown: typeof lchown;
@@ -35,8 +35,8 @@ const SYSTEM: System = {
 };
 
 /**
- * Runs a command that makes files in the folder of the database. As root, it gives new files there
- * to the owner of the folder, so that the control plane can open them.
+ * Runs a command that creates files in the folder of the database. As root, it then changes the
+ * owner of the new files to the owner of the folder, so that the control plane can open them.
  */
 export async function asOwner<T>(run: () => Promise<T>, system: System = SYSTEM): Promise<T> {
   const folder = resolve(dataFolder(readDataPlace()));
@@ -54,9 +54,9 @@ export async function asOwner<T>(run: () => Promise<T>, system: System = SYSTEM)
 const namesIn = (folder: string): Promise<string[]> => readdir(folder).catch(() => []);
 
 async function give(path: string, owner: Owner, system: System): Promise<void> {
-  // A file that another process removed meanwhile.
+  // Null if another process has removed the file meanwhile.
   const file = await lstat(path).catch(() => null);
-  // Another name of a file elsewhere is not of this command.
+  // Skips a file with several hard links: this command did not create it.
   if (file === null || file.uid !== system.uid || (file.isFile() && file.nlink > 1)) return;
   if (file.isDirectory())
     for (const name of await namesIn(path)) await give(join(path, name), owner, system);

@@ -1,6 +1,6 @@
 /**
- * Makes one backup: copy of the database, archive, target, record; then deletes what the rule does
- * not keep.
+ * Makes one backup: copies the database, writes the archive to the target, records the backup, then
+ * deletes the backups that the retention rule does not keep.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, stat } from 'node:fs/promises';
@@ -31,9 +31,14 @@ export type Make = {
   target: Target;
   withKeys: boolean;
   recipients: readonly string[];
-  /** Null: the record cannot be written, because this version has not migrated the database yet. */
+  /**
+   * Null if the backup cannot be recorded, because this version has not migrated the database yet.
+   */
   record: BackupStore | null;
-  /** By BACKUP_INTERVAL: applies the rule, and does nothing while another one runs. */
+  /**
+   * Set for a backup by BACKUP_INTERVAL: applies the retention rule, and does nothing while another
+   * backup runs.
+   */
   scheduled: Keep | null;
   now: () => number;
 };
@@ -44,12 +49,12 @@ export type Made = {
   bytes: number;
   sha256: string;
   rows: Record<string, number>;
-  /** Files of the machine's settings that are not in it, and why. */
+  /** Settings files of the machine that are not in the backup, and the reason for each. */
   left_out: EtcFiles['left_out'];
   deleted: string[];
 };
 
-/** Returns null if another backup runs. Throws BackupError or StoreError. */
+/** Returns null if another backup is already running. Throws BackupError or StoreError. */
 export async function makeBackup(make: Make): Promise<Made | null> {
   const { record, target, scheduled, now } = make;
   const id = randomUUID();
@@ -70,7 +75,7 @@ export async function makeBackup(make: Make): Promise<Made | null> {
 }
 
 type Write = Pick<Make, 'config' | 'target' | 'withKeys' | 'recipients' | 'now'> & {
-  /** Last part of the name; default: random. */
+  /** Last part of the backup's name; random by default. */
   tag?: string;
 };
 
@@ -87,7 +92,8 @@ export async function write({
   const folder = resolve(dataFolder(config));
   if (target.folder === null && !isSqlite(databaseUrl))
     await mkdir(folder, { recursive: true, mode: 0o700 });
-  // Beside the backup, there is room for it: the disk of the database must not become full.
+  // Puts the scratch folder beside the backup, so that the copy does not fill the disk of the
+  // database.
   return inScratch(target.folder ?? folder, await bytesOf(databaseUrl), async (scratch) => {
     const database = join(scratch, 'copy');
     const startedAt = now();
@@ -151,13 +157,13 @@ function counting(): { stream: Transform; result: () => { bytes: number; sha256:
   return { stream, result: () => ({ bytes, sha256: hash.digest('hex') }) };
 }
 
-/** Size of the copy as far as it is known: the file of SQLite. */
+/** Returns the size of the copy: the size of the SQLite file, or 0 if the size is unknown. */
 async function bytesOf(databaseUrl: string): Promise<number> {
   if (!isSqlite(databaseUrl)) return 0;
   return (await stat(pathIn(databaseUrl)).catch(() => ({ size: 0 }))).size;
 }
 
-/** Secret settings, and the generated ones of the state folder. */
+/** Returns the secret settings, and the generated secrets of the state folder. */
 async function keysOf(config: BackupConfig, folder: string): Promise<Keys> {
   const keys: Keys = { ...config.secret };
   for (const [name, file] of [
@@ -179,7 +185,7 @@ async function keysOf(config: BackupConfig, folder: string): Promise<Keys> {
   return keys;
 }
 
-/** Deletes the backups of this installation that the rule does not keep. */
+/** Deletes the backups of this installation that the retention rule does not keep. */
 async function clean(target: Target, rule: Keep, newest: string): Promise<string[]> {
   const installation = newest.split('-')[1];
   const own = (await target.list()).filter((backup) => backup.installation === installation);

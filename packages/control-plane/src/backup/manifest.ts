@@ -1,31 +1,31 @@
-/** The part of a backup that says what is in it. */
+/** The manifest: the part of a backup that describes its content. */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { BackupError } from './errors.ts';
 import { EtcFiles, refuseOutside } from './etc.ts';
 
-/** 2 has secret files of the machine (archive.ts). Earlier versions of Berth read 1. */
+/** Format 2 added secret files of the machine (archive.ts). Older versions of Berth read only 1. */
 const FORMAT = 2;
 
 const Manifest = Type.Object({
-  /** Rises when an earlier version of Berth could not read the backup. */
+  /** Format version; increased on incompatible changes. */
   format: Type.Integer(),
-  /** Version of Berth. */
+  /** Version of Berth that made the backup. */
   berth: Type.String(),
   created_at: Type.String(),
-  /** Id of the installation, which is in the name of the file too. */
+  /** Id of the installation, which is also in the file name. */
   installation: Type.String(),
   engine: Type.Union([Type.Literal('sqlite'), Type.Literal('postgres')]),
   migrations: Type.Array(Type.String()),
   /** Number of rows of each table. */
   rows: Type.Record(Type.String(), Type.Integer()),
-  /** Ids of the keys of SECRETS_KEY that encrypt the secrets in the database. */
+  /** Ids of the keys in SECRETS_KEY that encrypt the secrets in the database. */
   key_ids: Type.Array(Type.String()),
   /** Settings of the control plane, without secrets. */
   settings: Type.Record(Type.String(), Type.String()),
   /**
-   * Volumes of projects. Their data is on nodes and not in the backup. Absent: none, or the backup
-   * is of an earlier version.
+   * Volumes of projects. Their data is on nodes and not in the backup. Absent if there are no
+   * volumes, or if an older version made the backup.
    */
   volumes: Type.Optional(
     Type.Array(
@@ -37,7 +37,7 @@ const Manifest = Type.Object({
       }),
     ),
   ),
-  /** Settings of the machine; a backup of an earlier version has none. */
+  /** Settings of the machine; absent if an older version made the backup. */
   etc: Type.Optional(EtcFiles),
 });
 export type Manifest = Static<typeof Manifest>;

@@ -1,6 +1,6 @@
 /**
- * Names of backups: `berth-{installation}-{UTC time}-{tag}.tar.gz`, with `.age` if it is encrypted.
- * The tag is random by default.
+ * Names of backups: `berth-{installation}-{UTC time}-{tag}.tar.gz`, plus `.age` if the backup is
+ * encrypted. The tag is random by default.
  */
 import { randomBytes } from 'node:crypto';
 
@@ -25,7 +25,7 @@ export function newName(
   return `berth-${installation}-${time}-${tag}.tar.gz${encrypted ? '.age' : ''}`;
 }
 
-/** Returns null for any other file. */
+/** Parses the name of a backup. Returns null for any other file name. */
 export function named(name: string): Named | null {
   const { installation, at, tag, age } = NAME.exec(name)?.groups ?? {};
   if (installation === undefined || at === undefined || tag === undefined) return null;

@@ -1,7 +1,7 @@
 /**
- * Settings whose values are no secrets: only these are in a backup without keys. One list for the
- * settings of the control plane and for the environment files of /etc/berth. A name that is missing
- * here counts as a secret.
+ * Names of settings whose values are not secrets: a backup without keys contains only these. The
+ * list covers the settings of the control plane and the environment files of /etc/berth. A name
+ * that is not listed counts as a secret.
  */
 
 const CONTROL_PLANE = `LISTEN BASE_DOMAIN PUBLIC_URL BERTH_COMMIT CONTROL_PLANE_URL
@@ -33,14 +33,14 @@ const NAMES = new Set(
 );
 
 /**
- * A URL with a user or a query, and a comment after the value, can hold a secret also in a setting
- * that is none.
+ * Matches values that can hold a secret even in a setting that is not secret: a URL with a user or
+ * a query, or a comment after the value.
  */
 const MAY_HOLD_SECRET = /:.*@|:\/\/.*[?#]|\s#|[\r\n]/;
 const NAME_OF_FILE = /^[A-Z][A-Z0-9_]*_FILE$/;
 const PATH = /^\/[\w./@+-]*$/;
 
-/** Returns whether a backup without keys can have this setting. */
+/** Returns whether a backup without keys can contain this setting. */
 export function isPlain(name: string, value: string): boolean {
   if (NAME_OF_FILE.test(name)) return PATH.test(value);
   if (name === 'DATABASE_URL') return /^sqlite:[^@?#]*$/.test(value);

@@ -1,5 +1,6 @@
 /**
- * pg_dump and pg_restore. The password goes through the environment: process lists show arguments.
+ * Runs pg_dump and pg_restore. The password is passed through the environment, because process
+ * lists show arguments.
  */
 import { defined } from '@berth/kit/defined';
 import { dyingWithParent, exec, exitError, type ExecResult } from '@berth/kit/exec';
@@ -25,7 +26,7 @@ export async function dump(
   await runTool([...argv, `--snapshot=${snapshot}`, `--file=${path}`, `--dbname=${url}`], env);
 }
 
-/** Restores everything or nothing. */
+/** Restores the dump in one transaction: everything or nothing. */
 export async function restoreDump({ databaseUrl, searchPath }: Tools, path: string): Promise<void> {
   const { url, env } = connection(databaseUrl, searchPath);
   const argv = [
@@ -38,7 +39,7 @@ export async function restoreDump({ databaseUrl, searchPath }: Tools, path: stri
   await runTool([...argv, `--dbname=${url}`, path], env);
 }
 
-/** Exit code of a program that starts another one and does not find it. */
+/** Exit code of a wrapper program that did not find the program to start. */
 const NOT_FOUND = 127;
 const INSTALL = '; install the client programs of PostgreSQL (Debian: postgresql-client)';
 
@@ -68,7 +69,7 @@ function hintFor(tool: string, { stderr, code }: ExecResult): string {
   return code === NOT_FOUND ? INSTALL : '';
 }
 
-/** Settings of `pg` in the URL that libpq knows by another name. */
+/** Values of `sslmode` in a `pg` URL that have another name in libpq. */
 const SSL_MODES: Record<string, string> = { 'no-verify': 'require' };
 
 function connection(

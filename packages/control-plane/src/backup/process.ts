@@ -1,16 +1,16 @@
 /**
- * Starts scheduled backups as a process of their own: a copy of the database takes seconds and
- * compression takes a core, and both would stop the control plane meanwhile.
+ * Runs scheduled backups in a separate process: copying a database takes seconds and compression
+ * uses one core, and both would block the control plane.
  */
 import { fileURLToPath } from 'node:url';
 import { dyingWithParent, exec } from '@berth/kit/exec';
 import { LONGEST_BACKUP_MS, type ScheduledBackup } from '../domain/platform/backups.ts';
 
 const CHILD = fileURLToPath(new URL('./backup-child.ts', import.meta.url));
-/** Time to remove what was half written. */
+/** Time for the process to remove half-written files before it is killed. */
 const KILL_AFTER_MS = 10_000;
 
-/** Returns null if another backup was running. Throws with the text of the failure. */
+/** Returns null if another backup was running. Throws with the process's error message. */
 export async function runScheduled(
   env: NodeJS.ProcessEnv,
   signal: AbortSignal,
@@ -33,7 +33,7 @@ export async function runScheduled(
   throw new Error(detailIn(stderr));
 }
 
-/** The last line is the object; a crash of the process is text. */
+/** The last line is the JSON error object; after a crash of the process it is plain text. */
 function detailIn(stderr: string): string {
   const last = stderr.trim().split('\n').at(-1) ?? '';
   try {

@@ -1,6 +1,6 @@
 /**
- * Restores a backup into an empty place: nothing of Berth is there before, and after a failure
- * nothing is there either. With PostgreSQL, pg_restore runs in one transaction.
+ * Restores a backup into an empty place. After a failure the place is empty again. With PostgreSQL,
+ * pg_restore runs in one transaction.
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
@@ -21,12 +21,12 @@ import { findKeys, openRestored, read, type Source } from './use.ts';
 import { compare } from './verify.ts';
 
 const SETTINGS_FILE = 'restored-settings.env';
-/** Folder beside the database, for the files of /etc/berth. */
+/** Name of the folder beside the database that receives the files of /etc/berth. */
 export const ETC_BESIDE = 'restored-etc';
 
 export type RestoredReport = {
   manifest: Manifest;
-  /** Files that were written beside the database. */
+  /** Paths of the files that were written beside the database. */
   written: string[];
 };
 
@@ -56,14 +56,14 @@ export async function restoreBackup(
     const prepare = async (url: string): Promise<void> => {
       await compare(url, manifest, source.name);
       await openRestored(url, secretKeys, source.name, async (stores, ring) => {
-        // One key is enough then, and the file of a generated key holds one.
+        // Wraps all project keys with one key, because the file of a generated key holds only one.
         if (ring !== null) await rewrapAll(stores.projectKeys, ring);
       });
       await markRestored(url, restored);
     };
     if (isSqlite(databaseUrl)) {
       await prepare(`sqlite:${database}`);
-      // The place might have been taken meanwhile.
+      // Checks again: another process might have created a database here meanwhile.
       const taken = await contentOf(databaseUrl);
       if (taken !== null)
         throw new BackupError('not_empty', `${taken}: it was created during the restore`);
@@ -80,7 +80,10 @@ export async function restoreBackup(
   });
 }
 
-/** Writes the settings of the backup, for people, and its keys where this machine has none. */
+/**
+ * Writes the settings of the backup as a file for people to read, and the keys of the backup where
+ * this machine has none.
+ */
 async function writeFiles(
   config: BackupConfig,
   { manifest, keys, etcSecrets }: { manifest: Manifest; keys: Keys | null; etcSecrets: EtcSecrets },
@@ -97,7 +100,8 @@ async function writeFiles(
   const [firstKey] = (keys?.['SECRETS_KEY'] ?? '').split(',');
   if (config.SECRETS_KEY === undefined && firstKey !== undefined && firstKey !== '')
     await write(SECRETS_KEY_FILE, `${firstKey.trim()}\n`);
-  // A new machine signs with its own secret, so tokens of the old one end.
+  // With `asNew`, the machine signs with its own secret, so tokens of the old machine become
+  // invalid.
   const [jwt] = (keys?.['JWT_SECRET'] ?? '').split(',');
   if (!asNew && jwt !== undefined && jwt !== '') await write(JWT_SECRET_FILE, `${jwt.trim()}\n`);
   const settings = { ...manifest.settings, ...keys };
@@ -113,6 +117,6 @@ async function writeFiles(
   return etc === null ? written : [...written, etc];
 }
 
-/** As systemd and a shell read it. */
+/** Quotes a value in the syntax that both systemd and a shell read. */
 const quoted = (value: string): string =>
   /^[\w@%+=:,./-]*$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`;

@@ -1,6 +1,6 @@
 /**
- * Backups in a bucket. Credentials, region and address come from the AWS_ variables, which the
- * library reads.
+ * Stores backups in a bucket. The AWS library reads credentials, region and address from the AWS_
+ * variables.
  */
 import {
   DeleteObjectCommand,
@@ -17,12 +17,12 @@ import { named } from './names.ts';
 import type { Target } from './target.ts';
 
 /**
- * An upload has at most 10,000 parts, so this is the limit of a backup: 160 GB. Memory holds two
- * parts and the next one.
+ * An upload has at most 10,000 parts, so a backup is limited to 160 GB. Memory holds up to three
+ * parts.
  */
 const PART_BYTES = 16 * 1024 ** 2;
 const CONNECT_MS = 10_000;
-/** Time without an answer to one request. */
+/** Maximum time without an answer to one request. */
 const ANSWER_MS = 120_000;
 
 export function s3Target({
@@ -35,7 +35,8 @@ export function s3Target({
   endpoint: string | null;
 }): Target {
   const client = new S3Client({
-    // Other servers than that of AWS often have no name for each bucket.
+    // With a custom endpoint, use path-style addresses: other servers than AWS often have no host
+    // name for each bucket.
     forcePathStyle: endpoint !== null,
     maxAttempts: 4,
     requestHandler: {
@@ -72,10 +73,10 @@ export function s3Target({
         },
         partSize: PART_BYTES,
         queueSize: 2,
-        // The storage must not keep, and charge for, the parts of a failed upload.
+        // Deletes the parts of a failed upload, because the storage would charge for them.
         leavePartsOnError: false,
       });
-      // The upload would wait for a stream that failed.
+      // Aborts the upload if the stream fails; otherwise the upload would wait for it forever.
       content.once('error', () => void upload.abort());
       await attempt(`the backup ${name} was not written`, () => upload.done());
     },

@@ -1,6 +1,7 @@
 /**
- * `bin/berth schema` prints what `berth upgrade --check` needs to know about the database, as one
- * JSON object. It has no secrets, works beside a control plane of any version, and changes nothing.
+ * `bin/berth schema` prints, as one JSON object, what `berth upgrade --check` needs to know about
+ * the database. It prints no secrets, changes no data, and runs beside a control plane of any
+ * version.
  */
 import { exec } from '@berth/kit/exec';
 import { messageOf } from '@berth/kit/message-of';
@@ -49,7 +50,7 @@ export async function runSchema(args: string[]): Promise<number> {
   }
 }
 
-/** Returns the version of pg_dump; '' if there is none. */
+/** Returns the version of pg_dump, or '' if it is not installed. */
 async function pgDump(searchPath: string): Promise<string> {
   const answer = await exec(['pg_dump', '--version'], {
     env: { PATH: searchPath, LC_ALL: 'C.UTF-8' },

@@ -1,6 +1,6 @@
 /**
- * Private folders for copies of a database: mode 0700, on a disk that has room, removed in any
- * case.
+ * Creates private folders for copies of a database: mode 0700, on a disk with enough free space,
+ * and always removed at the end.
  */
 import { mkdtemp, rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,14 +11,14 @@ import { SCRATCH } from './targets.ts';
 /** Disk space to leave free for the control plane, which can use the same disk. */
 export const SPARE_BYTES = 64 * 1024 ** 2;
 
-/** `bytes`: what `run` is going to write, as far as it is known. */
+/** `bytes`: expected size of the files that `run` writes, as far as it is known. */
 export async function inScratch<T>(
   folder: string,
   bytes: number,
   run: (scratch: string) => Promise<T>,
 ): Promise<T> {
   const scratch = await mkdtemp(join(folder, SCRATCH)).catch((error: unknown) => {
-    // A folder that Berth creates here would hide that a disk is not mounted.
+    // Berth does not create this folder: a new folder would hide that a disk is not mounted.
     const hint =
       (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
     throw new BackupError(

@@ -1,6 +1,6 @@
 /**
  * Copies the database before a new version migrates it: a backup in the folder `snapshots`, which
- * `berth restore` reads. Only the control plane that holds the lock of the migration is here.
+ * `berth restore` can read. Only the control plane that holds the migration lock calls this.
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, rm, statfs } from 'node:fs/promises';
@@ -17,19 +17,23 @@ import { SPARE_BYTES } from './scratch.ts';
 import { SCRATCH, targetOf } from './targets.ts';
 
 /**
- * UPGRADE_SNAPSHOT. When the snapshot fails, the upgrade stops (`required`) or continues (`try`).
+ * Values of UPGRADE_SNAPSHOT. If the snapshot fails, the upgrade stops (`required`) or continues
+ * (`try`).
  */
 type Rule = 'required' | 'try' | 'off';
 
-/** Number of snapshots that stay. */
+/** Number of snapshots to keep. */
 export const KEEP_SNAPSHOTS = 3;
-/** The copy and its archive exist at the same time. An archive is smaller than its copy. */
+/**
+ * Space needed, as a multiple of the database: the copy and its archive exist at the same time, and
+ * the archive is smaller than the copy.
+ */
 const ROOM = 2;
 
 export const snapshotFolder = (config: Pick<BackupConfig, 'DATABASE_URL' | 'STATE_DIR'>): string =>
   join(resolve(dataFolder(config)), 'snapshots');
 
-/** Returns the bytes that a snapshot needs while it is made, and those that are free. */
+/** Returns the bytes that a snapshot needs while it is being made, and the free bytes. */
 export async function snapshotRoom(
   config: BackupConfig,
 ): Promise<{ bytes: number; needed: number; free: number }> {
@@ -39,8 +43,8 @@ export async function snapshotRoom(
 }
 
 /**
- * Returns the path of the snapshot; null: none was taken. Throws BackupError: the database must
- * stay as it is.
+ * Returns the path of the snapshot, or null if none was taken. Throws BackupError if the migration
+ * must not run.
  */
 export async function takeSnapshot(
   config: BackupConfig,
@@ -81,8 +85,8 @@ async function take(config: BackupConfig, log: Logger): Promise<string> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await removeUnfinished(folder);
   const target = await targetOf(folder, { endpoint: null });
-  // A start that was killed after its snapshot repeats it only if a control plane has worked with
-  // the database since.
+  // Reuses the snapshot of a start that was killed, unless a control plane has used the database
+  // since.
   const same = (await target.list()).find((snapshot) => snapshot.tag === tag);
   if (same !== undefined) return join(folder, same.name);
   const { needed, free } = await snapshotRoom(config);
@@ -93,7 +97,7 @@ async function take(config: BackupConfig, log: Logger): Promise<string> {
         mebibytes(needed),
     );
   const startedAt = performance.now();
-  // The database beside the folder is not encrypted either.
+  // Not encrypted, because the database beside the folder is not encrypted either.
   const { name, bytes } = await write({
     config,
     target,
@@ -114,7 +118,7 @@ async function take(config: BackupConfig, log: Logger): Promise<string> {
   return path;
 }
 
-/** Removes what a killed start left. */
+/** Removes unfinished files of a start that was killed. */
 async function removeUnfinished(folder: string): Promise<void> {
   for (const name of await readdir(folder))
     if (

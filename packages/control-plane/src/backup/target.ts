@@ -1,13 +1,13 @@
-/** The interface of a place where backups are. */
+/** The interface of a place that stores backups. */
 import type { Readable } from 'node:stream';
 import type { Named } from './names.ts';
 
 export type Target = {
-  /** For messages and the record; contains no credentials. */
+  /** Address for messages and the record, without credentials. */
   shown: string;
-  /** Folder on this machine, or null. */
+  /** Folder of the backups on this machine; null for object storage. */
   folder: string | null;
-  /** Writes all or nothing. */
+  /** Writes the whole backup, or leaves no file with this name. */
   put(name: string, content: Readable): Promise<void>;
   get(name: string): Promise<Readable>;
   list(): Promise<Named[]>;

@@ -1,6 +1,6 @@
 /**
- * Where backups are: a folder, or a bucket of an object storage. Nothing half written ever has the
- * name of a backup.
+ * Places that store backups: a folder, or a bucket of an object storage. A half-written file never
+ * has the name of a backup.
  */
 import { createWriteStream } from 'node:fs';
 import { open, readdir, rm, stat } from 'node:fs/promises';
@@ -16,13 +16,13 @@ export type S3Settings = { /** Null: AWS. */ endpoint: string | null };
 
 const S3 = /^s3:\/\/(?<bucket>[^/]+)\/?(?<prefix>.*)$/;
 const PARTIAL = '.partial';
-/** A partial file of this age belongs to a process that died. */
+/** A partial file older than this belongs to a process that died. */
 const DEAD_MS = 24 * 3_600_000;
 
 export async function targetOf(text: string, s3: S3Settings): Promise<Target> {
   const { bucket, prefix } = S3.exec(text)?.groups ?? {};
   if (bucket === undefined) return folderTarget(resolve(text));
-  // The library is large, and most backups go to a folder.
+  // Imported only when needed: the library is large, and most backups go to a folder.
   const { s3Target } = await import('./s3.ts');
   return s3Target({ bucket, prefix: prefix ?? '', ...s3 });
 }
@@ -53,7 +53,7 @@ function folderTarget(folder: string): Target {
     try {
       return await readdir(folder);
     } catch (error) {
-      // A folder that Berth creates here would hide that a disk is not mounted.
+      // Berth does not create this folder: a new folder would hide that a disk is not mounted.
       const hint =
         (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; create it, or mount its disk' : '';
       throw new BackupError(
@@ -81,7 +81,8 @@ function folderTarget(folder: string): Target {
     async get(name) {
       const path = join(folder, name);
       try {
-        // An error that appears only at the first read could not name the file.
+        // Opens the file here, because an error at the first read of a stream would not name the
+        // file.
         const file = await open(path, 'r');
         return file.createReadStream({ highWaterMark: 1024 ** 2 });
       } catch (error) {
@@ -112,5 +113,5 @@ async function removeDead(folder: string, names: readonly string[]): Promise<voi
   }
 }
 
-/** Beginning of the names of scratch folders. */
+/** Prefix of the names of scratch folders. */
 export const SCRATCH = '.berth-scratch-';

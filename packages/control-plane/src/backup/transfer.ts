@@ -1,4 +1,7 @@
-/** `bin/berth export` and `import`: move an installation between the engines by JSON lines. */
+/**
+ * `bin/berth export` and `import`: move an installation between SQLite and PostgreSQL, as JSON
+ * lines.
+ */
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
@@ -58,7 +61,7 @@ async function write(logs: boolean): Promise<void> {
   const db = await openTransfer(readBackupConfig().DATABASE_URL, 'existing');
   try {
     for await (const line of exportLines(db, { berth: BERTH_VERSION, schema: db.schema, logs })) {
-      // A reader that is slower than the database must not fill the memory.
+      // Waits for a slow reader: unsent lines would fill the memory.
       if (!process.stdout.write(`${line}\n`))
         await new Promise((drained) => process.stdout.once('drain', drained));
     }
@@ -81,7 +84,9 @@ async function read(): Promise<void> {
   }
 }
 
-/** Begins to read at the first use: lines that arrive before it would be lost. */
+/**
+ * Creates the reader at the first use: it would lose lines that arrive before somebody iterates.
+ */
 async function* linesOf(input: NodeJS.ReadableStream): AsyncGenerator<string> {
   yield* createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
 }

@@ -20,7 +20,10 @@ import type { Target } from './target.ts';
 
 export type Source = { target: Target; name: string; identities: readonly string[] };
 
-/** Checks every byte, and that this version can use the backup with the engine of `databaseUrl`. */
+/**
+ * Checks every byte, and checks that this version can use the backup with the engine of
+ * `databaseUrl`.
+ */
 export async function read(
   { target, name, identities }: Source,
   databaseUrl: string | null,
@@ -52,10 +55,13 @@ export async function read(
   });
 }
 
-/** Texts of keys, the first of which wraps. `from`: for people. */
+/** Keys; the first one wraps. `from`: where the keys were found, for messages. */
 export type FoundKeys = { keys: Buffer[]; from: string };
 
-/** Takes SECRETS_KEY or its file, and then what the backup contains. Throws missing_key. */
+/**
+ * Combines the keys of SECRETS_KEY or its file with the keys in the backup, own keys first. Throws
+ * missing_key.
+ */
 export async function findKeys(
   config: BackupConfig,
   manifest: Manifest,
@@ -84,7 +90,7 @@ export async function findKeys(
   };
 }
 
-/** Returns the keys of a text like SECRETS_KEY. */
+/** Parses the keys in a text with the format of SECRETS_KEY. */
 const keysIn = (text: string): Buffer[] =>
   text
     .split(',')
@@ -92,8 +98,8 @@ const keysIn = (text: string): Buffer[] =>
     .filter((key) => key.length === 32);
 
 /**
- * Opens and migrates the restored database, and decrypts with `keys` what a control plane decrypts.
- * Returns the number of opened keys.
+ * Opens and migrates the restored database, and decrypts with `keys` the same values as a control
+ * plane at its start. Returns the number of decrypted project keys.
  */
 export async function openRestored(
   databaseUrl: string,

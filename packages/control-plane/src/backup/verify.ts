@@ -1,6 +1,6 @@
 /**
- * Restores a backup into a scratch place, opens it as a control plane would, and decrypts what it
- * can. Changes nothing else.
+ * Restores a backup into a scratch place, opens it as a control plane would, and decrypts its keys.
+ * Makes no other change.
  */
 import { tmpdir } from 'node:os';
 import { messageOf } from '@berth/kit/message-of';
@@ -61,7 +61,7 @@ async function placeFor(
   }
 }
 
-/** Compares the number of rows of each table with the manifest, before the database is migrated. */
+/** Compares the row count of each table with the manifest, before the database is migrated. */
 export async function compare(
   databaseUrl: string,
   manifest: Manifest,

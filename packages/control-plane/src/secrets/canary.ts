@@ -1,15 +1,18 @@
-/** Shows that keys open what a database has: the check of `meta` and the key of every project. */
+/**
+ * Proves that the keys decrypt the database: decrypts the check value in `meta` and the key of
+ * every project.
+ */
 import { SECRETS_CHECK, sealedBy } from '../domain/secrets/sealed.ts';
 import type { MetaStore } from '../domain/platform/meta-store.ts';
 import type { ProjectKeyStore } from '../domain/secrets/vault.ts';
 import type { KeyRing } from './key-ring.ts';
 import { openProjectKey } from './vault.ts';
 
-/** Text that the current key seals at every start of a control plane (open.ts). */
+/** Check value that the current key seals at every start of a control plane (open.ts). */
 export const CHECK = { aad: ['check'], value: Buffer.from('berth') };
 const PAGE = 500;
 
-/** Returns how many project keys were opened. Throws secrets_locked. */
+/** Returns the number of project keys that were decrypted. Throws secrets_locked. */
 export async function openAll(
   ring: KeyRing,
   { keys, meta }: { keys: ProjectKeyStore; meta: MetaStore },
@@ -22,7 +25,7 @@ export async function openAll(
     );
   let opened = 0;
   for (let after = ''; ; ) {
-    // No key has an empty id, so this reads all.
+    // Reads all keys, because no key has an empty id.
     const page = await keys.wrappedByOthers('', after, PAGE);
     for (const record of page) openProjectKey(ring, record);
     opened += page.length;

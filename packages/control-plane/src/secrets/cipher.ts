@@ -1,6 +1,6 @@
 /**
- * AES-256-GCM with associated data. The format is text: version, id of the key, then nonce,
- * ciphertext and tag in base64url.
+ * Encrypts with AES-256-GCM and associated data. The result is text: version, id of the key, then
+ * nonce, ciphertext and tag in base64url.
  */
 import { hkdfSync, randomBytes } from 'node:crypto';
 import { seal, SEAL_BYTES, type SealFormat, unseal } from '@berth/kit/seal';
@@ -11,13 +11,13 @@ const KEY_BYTES = 32;
 
 export type Cipher = {
   seal(aad: readonly string[], value: Buffer): string;
-  /** Throws if the text was changed, or sealed with another key or for another `aad`. */
+  /** Throws if the text was changed, or if it was sealed with another key or another `aad`. */
   open(aad: readonly string[], sealed: string): Buffer;
 };
 
 export const newKey = (): Buffer => randomBytes(KEY_BYTES);
 
-/** Derives a key for one purpose (RFC 5869), so that no key has two uses. */
+/** Derives a key for one purpose (RFC 5869), so that no key serves two purposes. */
 export const derive = (key: Buffer, purpose: string): Buffer =>
   Buffer.from(hkdfSync('sha256', key, '', `berth ${purpose}`, KEY_BYTES));
 
@@ -27,7 +27,7 @@ export const keyIdOf = (key: Buffer): string => derive(key, 'key id').toString('
 export function createCipher(key: Buffer, purpose: string): Cipher {
   const id = keyIdOf(key);
   const derived = derive(key, purpose);
-  // JSON keeps the parts apart: ["a","bc"] and ["ab","c"] differ.
+  // JSON keeps the parts distinct: ["a","bc"] and ["ab","c"] differ.
   const formatFor = (aad: readonly string[]): SealFormat => ({
     tag: 'last',
     about: Buffer.from(JSON.stringify([VERSION, purpose, ...aad])),

@@ -3,15 +3,15 @@ import { sealedBy } from '../domain/secrets/sealed.ts';
 import { type Cipher, createCipher, keyIdOf } from './cipher.ts';
 
 export type KeyRing = {
-  /** Id of the key that wraps. */
+  /** Id of the current wrapping key. */
   currentId: string;
   has(keyId: string): boolean;
   seal(aad: readonly string[], value: Buffer): string;
-  /** Returns null if no key of the ring opens it. */
+  /** Returns null if no key of the ring can decrypt the text. */
   open(aad: readonly string[], sealed: string): Buffer | null;
 };
 
-/** `keys`: at least one. */
+/** `keys`: at least one key; the first one wraps. */
 export function createKeyRing(keys: readonly Buffer[]): KeyRing {
   const ciphers = new Map<string, Cipher>(
     keys.map((key) => [keyIdOf(key), createCipher(key, 'wrap')]),
@@ -26,7 +26,7 @@ export function createKeyRing(keys: readonly Buffer[]): KeyRing {
       try {
         return ciphers.get(sealedBy(sealed) ?? '')?.open(aad, sealed) ?? null;
       } catch {
-        // The key id is the same, but the text is not: the column was changed by hand.
+        // The key id matches but the text does not decrypt: somebody changed the column by hand.
         return null;
       }
     },

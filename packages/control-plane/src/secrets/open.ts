@@ -1,8 +1,8 @@
 /**
- * Opens the vault at the start: reads or generates SECRETS_KEY, checks that it opens what the
- * database has, and wraps the project keys with the current key. A control plane with a wrong key
- * does not start, because it would answer requests with errors one by one. A reload does the same
- * with new keys, and keeps the earlier ones if the new ones lack a key.
+ * Opens the vault at the start of the control plane: reads or generates SECRETS_KEY, checks that it
+ * decrypts the database's secrets, and wraps the project keys with the current key. A control plane
+ * with a wrong key does not start, because every request for a secret would fail. A reload does the
+ * same with new keys; if a needed key is missing, it keeps the old keys.
  */
 import { join } from 'node:path';
 import { fingerprintsOf } from '@berth/kit/fingerprint';
@@ -21,11 +21,11 @@ export const SECRETS_KEY_FILE = 'secrets-key';
 const DOCS = 'docs/secrets.md "Keys"';
 
 export type OpenVault = {
-  /** SECRETS_KEY; null: unset. */
+  /** Keys of SECRETS_KEY; null if it is not set. */
   given: readonly Buffer[] | null;
-  /** Folder of the generated key; null: the key stays in memory, for a database in memory. */
+  /** Folder of the generated key; null for a database in memory, whose key stays in memory. */
   folder: string | null;
-  /** Whether other control planes can use the database now. */
+  /** Whether other control planes can be using the database now. */
   isShared: boolean;
   keys: ProjectKeyStore;
   meta: MetaStore;
@@ -40,16 +40,17 @@ export type OpenedVault = Vault & {
    */
   use(given: readonly Buffer[]): Promise<void>;
   /**
-   * Wraps the project keys with the current key, where another control plane used an earlier one.
+   * Wraps the project keys with the current key again, where another control plane used an older
+   * key.
    */
   rewrap(): Promise<void>;
-  /** Id of the key that wraps. */
+  /** Id of the current wrapping key. */
   wrapsWith(): string;
   /** Fingerprints of the keys, the current one first. */
   fingerprints(): string[];
 };
 
-/** Throws if SECRETS_KEY lacks a key that the database needs, with what is missing. */
+/** Throws if SECRETS_KEY lacks a key that the database needs; the message names the missing key. */
 export async function openVault(deps: OpenVault): Promise<OpenedVault> {
   const { given, folder, keys, log, now } = deps;
   const path = given === null && folder !== null ? join(folder, SECRETS_KEY_FILE) : null;
@@ -97,7 +98,7 @@ const secretFileAt = (path: string): SecretFile => ({
   leaked: `change the key (${DOCS})`,
 });
 
-/** The generated file has one key; `berth rotate secrets` puts another one in front. */
+/** Parses the generated file. It has one key; `berth rotate secrets` adds another one in front. */
 function keysIn(text: string): Buffer[] | null {
   const keys = text
     .split(',')
@@ -115,11 +116,12 @@ async function generatedKeys(
   const file = secretFileAt(path);
   const storedKeys = await readKeys(file, log);
   if (storedKeys !== null) return storedKeys;
-  // A new key would open nothing, and its file would hide that the old one is missing.
+  // Do not generate a key here: a new key could decrypt none of the secrets, and its file would
+  // hide that the old key is missing.
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0) {
-    // Another control plane that starts now writes the file before the database needs the key, so
-    // the file might be there by now.
+    // Reads the file again: another control plane that starts now writes the file before the
+    // database needs its key.
     const written = await readKeys(file, log);
     if (written !== null) return written;
     throw new Error(
@@ -134,7 +136,7 @@ async function generatedKeys(
   return keysIn(text) ?? [];
 }
 
-/** Returns null where there is no file. */
+/** Returns null if the file does not exist. */
 async function readKeys(file: SecretFile, log: Logger): Promise<Buffer[] | null> {
   const text = await readSecretFile(file, log);
   if (text === null) return null;
@@ -142,15 +144,15 @@ async function readKeys(file: SecretFile, log: Logger): Promise<Buffer[] | null>
   return keysIn(text) ?? [];
 }
 
-/** Ids of the keys without which something in the database stays locked. */
+/** Returns the ids of the keys that are needed to decrypt the database. */
 async function neededIds(
   keys: ProjectKeyStore,
   meta: MetaStore,
   isShared: boolean,
 ): Promise<string[]> {
   const wrapping = [...(await keys.counts()).keys()];
-  // Without project keys a lost key loses nothing. But another control plane can use the same
-  // database with it.
+  // Without project keys, a lost key makes no data unreadable. But another control plane can still
+  // use this key with the same database.
   const check =
     wrapping.length > 0 || isShared ? sealedBy((await meta.get(SECRETS_CHECK)) ?? '') : null;
   return [...new Set([...wrapping, ...(check === null ? [] : [check])])].sort();
@@ -162,7 +164,8 @@ async function refuseWrongKey(
   { given, folder, keys, meta, isShared, log }: OpenVault,
 ): Promise<void> {
   const check = ring.seal(CHECK.aad, CHECK.value);
-  // When two control planes start on a new database, the second one finds the check of the first.
+  // If two control planes start on a new database, the second one gets the check value of the
+  // first.
   const stored = await meta.setOnce(SECRETS_CHECK, check);
   const missing = (await neededIds(keys, meta, isShared)).filter((id) => !ring.has(id));
   if (missing.length > 0) {
@@ -187,7 +190,9 @@ async function refuseWrongKey(
   await meta.set(SECRETS_CHECK, check);
 }
 
-/** Says so if the generated file has the missing key: SECRETS_KEY was set for the first time. */
+/**
+ * Returns a hint if the generated file has the missing key: SECRETS_KEY was set for the first time.
+ */
 async function fileHint(
   path: string,
   missing: readonly string[],

@@ -1,7 +1,7 @@
 /**
  * Envelope encryption: SECRETS_KEY wraps one key for each project, and the project's key seals its
- * values. To change SECRETS_KEY, the control plane wraps the project keys again at its start; the
- * values stay as they are.
+ * values. After a change of SECRETS_KEY, the control plane wraps the project keys again at its
+ * start; the sealed values stay unchanged.
  */
 import { createHmac } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
@@ -30,7 +30,7 @@ export function createVault(deps: {
     const record =
       (await keys.get(projectId)) ??
       (await keys.setOnce(wrap(deps.ring(), projectId, newKey()), now()));
-    // A reload might have replaced the ring in between, and wrapped the key again.
+    // Reads the ring only now: a reload might have replaced it meanwhile and wrapped the key again.
     return projectVault(projectId, openProjectKey(deps.ring(), record));
   }
   return {
@@ -51,7 +51,7 @@ export function createVault(deps: {
   };
 }
 
-/** Wraps every project key with the current key. Returns how many it wrapped. */
+/** Wraps every project key with the current key. Returns the number of keys that it wrapped. */
 export async function rewrapAll(keys: ProjectKeyStore, ring: KeyRing): Promise<number> {
   let wrapped = 0;
   for (let after = ''; ; ) {
@@ -76,7 +76,7 @@ const wrap = (ring: KeyRing, projectId: string, key: Buffer): ProjectKeyRecord =
   wrapped_by: ring.currentId,
 });
 
-/** Throws secrets_locked. */
+/** Decrypts the key of a project. Throws secrets_locked. */
 export function openProjectKey(
   ring: KeyRing,
   { project_id, wrapped, wrapped_by }: ProjectKeyRecord,

@@ -8,8 +8,8 @@ import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
 /**
- * Rows that stay of the good ones, and of all others: many failures must not remove the last good
- * one.
+ * Number of rows kept, separately for successful backups and for all others: many failures must not
+ * remove the last successful backup.
  */
 const KEPT = 100;
 const LONGEST_ERROR = 500;

@@ -5,10 +5,10 @@
  * waiting ──start──▶ running ──report──▶ done, failed          fail: from waiting and running
  *
  * Two rules keep a push and a clean-up apart. Both read and write under the lock WINDOW, so they
- * hold with several control planes.
+ * also hold with several control planes.
  * - `start` does nothing while a build task is open.
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds
- *   (`refuseBuilds`).
+ *   (`areBuildsHeld`).
  */
 import { failPoint } from '@berth/kit/fail-point';
 import {
@@ -49,10 +49,10 @@ import {
 } from './task-row.ts';
 
 const WINDOW = 'registry window';
-/** Rows that stay of the clean-ups and of their tasks. */
+/** Number of clean-ups and of their tasks to keep. */
 const KEPT = 100;
 const LONGEST_ERROR = 1_000;
-/** Kept images that one clean-up checks at most. */
+/** Maximum number of kept images that one clean-up checks. */
 const MAX_CHECKED = 2_000;
 const DIGESTS_A_STATEMENT = 200;
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -100,8 +100,8 @@ async function endCleanUp(
 }
 
 /**
- * Marks the images, and creates the task. An image that became needed since `found` was read
- * stays.
+ * Marks the images for deletion, and creates the task. Keeps an image that became needed after
+ * `found` was read.
  */
 async function readOpenCleanUp(
   tx: Tx,
@@ -117,8 +117,8 @@ async function readOpenCleanUp(
     const remove = removable.slice(0, MAX_IMAGES_A_CLEAN_UP - images);
     images += remove.length;
     left += removable.length - remove.length;
-    // The images that stay are checked too. Beyond the limit only a guard against deleting them
-    // is left.
+    // Kept images are checked too, up to MAX_CHECKED. Beyond this limit they are listed only where
+    // images are deleted, to protect them from deletion.
     if (remove.length === 0 && checked + one.keep.length > MAX_CHECKED) continue;
     checked += one.keep.length;
     repositories.push({ ...one, remove });
@@ -359,23 +359,23 @@ const LOST: Record<Overdue, { code: string; message: string }> = {
 };
 
 /**
- * Returns whether new builds wait for a clean-up, under its lock. Call it before a build task is
- * created.
+ * Returns whether new builds must wait for a clean-up, and takes the lock WINDOW. Call it before a
+ * build task is created.
  */
 export async function areBuildsHeld(db: Database, tx: Tx): Promise<boolean> {
   await db.capabilities.lockName(tx, WINDOW);
   return holdsBuilds(tx);
 }
 
-/** Returns whether new builds wait for a clean-up. */
+/** Returns whether new builds must wait for a clean-up, without taking the lock. */
 export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
   const row = await openRow(tx);
   return row !== undefined && row.holds_builds === 1;
 };
 
 /**
- * Throws no_release if the image of the release was removed. A running release can still move to
- * another node.
+ * Throws no_release if the image of the release (the deployment to roll back to) was removed. A
+ * running release can still move to another node.
  */
 export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string): Promise<void> {
   await db.capabilities.lockName(tx, WINDOW);
@@ -390,7 +390,7 @@ export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string
 const IMAGE_REMOVED = 'its image was removed from the registry while this request ran';
 
 /**
- * Keeps the digests of a project that is being removed, so that the next clean-up deletes its
+ * Records the digests of a project that is being removed, so that the next clean-up deletes its
  * images.
  */
 export async function noteOrphans(tx: Tx, projectId: string, now: number): Promise<void> {
@@ -441,7 +441,7 @@ function* slices<T>(all: readonly T[]): Generator<T[]> {
     yield all.slice(at, at + DIGESTS_A_STATEMENT);
 }
 
-/** The place that adds these rows also removes the old ones, so their number is bounded. */
+/** Removes old rows wherever rows are added, so that their number is bounded. */
 async function trim(tx: Tx): Promise<void> {
   const last = await tx
     .selectFrom('clean_ups')
@@ -476,8 +476,8 @@ type Found = {
 };
 
 /**
- * Reads project by project and yields between them, because there can be a hundred
- * thousand deployments.
+ * Reads one project at a time and yields in between, because there can be a hundred thousand
+ * deployments.
  */
 async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
   const images: Found = {
@@ -544,7 +544,7 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
 }
 
 /**
- * An image stays if any project needs it: two projects might have had the same repository, one
+ * Keeps an image if any project needs it: two projects might have had the same repository, one
  * after the other.
  */
 function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
@@ -570,7 +570,8 @@ async function lastOrdinal(tx: Database['kysely']): Promise<number> {
 }
 
 /**
- * Returns the images of deployments that have not ended, and of those that were requested since.
+ * Returns the images of deployments that have not ended, and of deployments requested after
+ * `since`.
  */
 async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
   const rows = await tx
@@ -589,7 +590,7 @@ const NOTHING_DELETED: ReadonlySet<string> = new Set([
   'registry_other',
 ]);
 
-/** Writes what the report says about the images, and returns the end of the clean-up. */
+/** Applies the report to the images, and returns the final state of the clean-up. */
 async function applied(
   tx: Tx,
   payload: CleanPayload,
@@ -600,7 +601,7 @@ async function applied(
   if (report.status === 'completed' && isCleanResult(result)) {
     const kept = payload.repositories.reduce((sum, { keep }) => sum + keep.length, 0);
     const loss = lossOf(result, kept);
-    // Images that were marked for deletion stay marked: their deletion found nothing either.
+    // Images that were marked for deletion stay marked: the registry did not have them either.
     if (loss !== null)
       return {
         state: 'failed',
@@ -608,8 +609,8 @@ async function applied(
         error_code: MOST_MISSING,
         error_message: loss,
       };
-    // A registry without its disk deletes nothing and has nothing. Only an image that it has, or
-    // had, shows that the others are gone.
+    // A registry without its disk has no image and deletes none. Absent images are believed only if
+    // the registry deleted, or still has, at least one image.
     const isShown = result.removed > 0 || kept > result.missing.length;
     for (const { repository, remove } of isShown ? payload.repositories : [])
       for (const digests of slices(remove)) {
@@ -626,8 +627,8 @@ async function applied(
           .execute();
       }
     await markFound(tx, payload, result.missing);
-    // The registry lost them, or the database is older than the registry: a rollback to them would
-    // fail. The next clean-up looks again.
+    // The registry lost these images, or the database is older than the registry. A rollback to
+    // them would fail. The next clean-up checks them again.
     for (const { repository, digest } of result.missing)
       await tx
         .updateTable('deployments')
@@ -641,8 +642,8 @@ async function applied(
     return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
   }
   const error = errorIn(report);
-  // No image was deleted, so a rollback to the images that this clean-up marked is possible.
-  // Earlier ones might have deleted the others.
+  // This clean-up deleted no image, so remove the marks that it set: a rollback to these images is
+  // possible. Marks of older clean-ups stay, because those might have deleted the image.
   const marked = await tx
     .selectFrom('clean_ups')
     .select('started_at')
@@ -665,13 +666,13 @@ async function applied(
   };
 }
 
-/** The registry has these images again. */
+/** Removes the missing mark of images that the registry has again. */
 async function markFound(
   tx: Tx,
   { repositories }: CleanPayload,
   missing: CleanResult['missing'],
 ): Promise<void> {
-  // The agent stopped before it had checked all of them.
+  // The list is full: the agent stopped before it had checked all images.
   if (missing.length >= MAX_MISSING) return;
   const lacking = new Set(missing.map((one) => `${one.repository} ${one.digest}`));
   for (const { repository, keep } of repositories)
@@ -685,7 +686,7 @@ async function markFound(
         .execute();
 }
 
-/** A build pushed this image: the registry has it again, whatever a clean-up did with it before. */
+/** Removes all marks of an image that a build pushed: the registry has the image again. */
 export async function imagePushed(
   tx: Tx,
   projectId: string,

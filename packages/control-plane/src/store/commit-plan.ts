@@ -1,7 +1,7 @@
 /**
- * Writes a plan in one transaction, completely or not at all. Every step is a compare-and-set: of
- * the project's version, the state of a deployment, the attempt of a task. One mismatch makes the
- * whole plan stale, and the flow decides again.
+ * Writes a plan in one transaction, completely or not at all. Every step is a compare-and-set on
+ * the project's version, the state of a deployment, or the attempt of a task. One mismatch makes
+ * the whole plan stale, and the flow decides again.
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -33,7 +33,7 @@ import { writeStoryLine } from './story.ts';
 import { changeUnmanaged } from './unmanaged.ts';
 import { putVolumes } from './volumes.ts';
 
-/** Thrown to roll back; never leaves this file. */
+/** Thrown to roll back the transaction; caught in this file. */
 class Stale extends Error {
   override name = 'Stale';
 }
@@ -57,7 +57,7 @@ export async function commitPlan(
       for (const change of retiringFirst(plan.changeDeployments))
         nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.changeTasks) await changeTask(tx, plan, change);
-      // A clean-up of the registry began since the decision: decide again.
+      // A clean-up of the registry began after the decision, so the flow must decide again.
       if (plan.createTasks.some((task) => task.kind === 'build') && (await areBuildsHeld(db, tx)))
         throw new Stale();
       for (const task of plan.createTasks) await createTask(tx, plan, task);
@@ -76,13 +76,14 @@ export async function commitPlan(
     if (error instanceof Stale) return 'stale';
     throw error;
   } finally {
-    // Even after an error: the commit might have succeeded.
+    // Called even after an error, because the commit might have succeeded.
     queryCache.onCommit(plan, nodes);
   }
 }
 
 /**
- * Returns events for the feed: each line of a story, and each change of health without such a line.
+ * Returns events for the feed: one for each line of a story, and one for each change of health that
+ * has no such line.
  */
 function feedOf({ project, storyLines, changeDeployments, stopped, now }: Plan): NewEvent[] {
   const inStory = new Set(storyLines.map((line) => line.deployment_id));
@@ -116,7 +117,8 @@ function feedOf({ project, storyLines, changeDeployments, stopped, now }: Plan):
 }
 
 /**
- * Throws if the plan changes the state of a deployment in a terminal state: the decision has a bug.
+ * Throws if the plan changes the state of a deployment in a terminal state: this is a bug in the
+ * flow.
  */
 function refuseRevival(plan: Plan): void {
   for (const { id, from, set } of plan.changeDeployments) {
@@ -129,7 +131,8 @@ function refuseRevival(plan: Plan): void {
 }
 
 /**
- * Raises the project's version. The row lock serializes the plans of one project on both engines.
+ * Increases the project's version. The row lock serializes the plans of one project on both
+ * engines.
  */
 async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   const generation = plan.createDeployment?.generation;
@@ -161,7 +164,7 @@ async function createDeployment(
     await refuseRelease(claiming, tx, deployment);
   }
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
-  // The settings of a release can have a domain prefix that another project got since.
+  // The settings of a release can have a domain prefix that another project has taken since.
   const holder = await tx
     .selectFrom('projects')
     .select('id')
@@ -173,8 +176,8 @@ async function createDeployment(
 }
 
 /**
- * Checks the settings of a release against later changes. They were valid when they were the
- * project's settings.
+ * Checks the settings of a release (a deployment to roll back to) again: they were valid when they
+ * were the project's settings, but other rows have changed since.
  */
 async function refuseRelease(
   claiming: Claiming,
@@ -191,8 +194,8 @@ async function refuseRelease(
     await refuseUnknownDatasets(db, tx, settings.datasets);
     await refuseNestedWriters(db, tx, { id: project_id, name }, settings.datasets);
   } catch (error) {
-    // The request names a deployment, not settings, so a problem with a field of the settings makes
-    // no sense in the answer.
+    // The request names a deployment and has no settings, so the answer must not name a field of
+    // the settings.
     if (error instanceof DomainError && error.code === 'validation')
       throw new DomainError('no_release', error.message);
     throw error;
@@ -203,7 +206,7 @@ async function refuseRelease(
 async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {
   if (plan.createDeployment === null)
     throw new Error('the plan has an Idempotency-Key but creates no deployment');
-  // The place that adds rows also removes the expired ones, so the table is bounded.
+  // Removes expired rows wherever rows are added, so that the table is bounded.
   await tx
     .deleteFrom('idempotency_keys')
     .where('project_id', '=', plan.project.id)
@@ -219,15 +222,15 @@ async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> 
 }
 
 /**
- * Sorts the old deployment before the new one: at most one deployment of a project can be `running`
- * at any moment.
+ * Puts the change that retires the old deployment before the change to `running`, because at most
+ * one deployment of a project can be `running` at any moment.
  */
 const retiringFirst = (changes: readonly DeploymentChange[]): DeploymentChange[] =>
   [...changes].sort(
     (a, b) => Number(a.set.status === 'running') - Number(b.set.status === 'running'),
   );
 
-/** Returns the deployment's present node, or ''. */
+/** Returns the id of the deployment's current node, or ''. */
 async function changeDeployment(
   tx: Tx,
   plan: Plan,
@@ -235,7 +238,7 @@ async function changeDeployment(
 ): Promise<string> {
   const row = await tx
     .updateTable('deployments')
-    // Sets the state even if it stays, because an empty SET is not valid SQL.
+    // Sets the state even if it does not change, because an empty SET is invalid SQL.
     .set({ status: from, ...deploymentColumns(set) })
     .where('id', '=', id)
     .where('project_id', '=', plan.project.id)
@@ -250,15 +253,15 @@ async function changeDeployment(
 }
 
 /**
- * Number of finished `retire` tasks kept for a deployment on a node: a container that cannot be
- * removed causes one after the other.
+ * Number of finished `retire` tasks to keep for a deployment on a node: a container that cannot be
+ * removed causes many of them.
  */
 const RETIRES_KEPT = 5;
 
 async function createTask(tx: Tx, plan: Plan, task: NewTask): Promise<void> {
   if (task.kind === 'look') await removeOldLooks(tx, plan.project.id);
   if (task.kind === 'retire') {
-    // The place that adds these tasks also removes the old ones, so their number is bounded.
+    // Removes old tasks wherever tasks are added, so that their number is bounded.
     const ended = await tx
       .selectFrom('tasks')
       .select('seq')
@@ -293,8 +296,8 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
   const row =
     'end' in change
       ? await update
-          // The lease ends with the task. The token stays, to recognise the same report if it is
-          // sent again.
+          // The lease ends with the task. The token stays, to recognise a report that is sent
+          // twice.
           .set({
             status: change.end,
             finished_at: plan.now,
@@ -343,7 +346,10 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
     .execute();
 }
 
-/** Returns the shorter payload of an ended task, without values that nothing reads; null: as it is. */
+/**
+ * Returns a shorter payload for an ended task, without values that are no longer read. Returns null
+ * to keep the payload unchanged.
+ */
 function payloadToKeep({ kind, payload }: Pick<Row<'tasks'>, 'kind' | 'payload'>): string | null {
   if (kind === 'deploy') return payloadWithoutEnv(payload);
   return kind === 'build' ? payloadWithoutArgs(payload) : null;

@@ -1,6 +1,6 @@
 /**
  * The outbox of commit statuses. A plan adds a status in the transaction that changes the
- * deployment; a loop sends it.
+ * deployment, and a loop sends it.
  */
 import { type FailureCode, isFailureCode } from '@berth/wire/errors';
 import type { Plan } from '../domain/deployments/plan.ts';
@@ -23,8 +23,8 @@ import { writeStoryLine } from './story.ts';
 
 type StatusRow = Row<'commit_statuses'>;
 /**
- * A deployment can replace the pushes of several commits. Each of these needs a row of its own
- * beside those of the deployment.
+ * A deployment can replace the pushes of several commits. Each of these commits needs its own row
+ * beside the rows of the deployment.
  */
 const stateOfReplaced = (commit: string): StatusRow['state'] => `failure of ${commit}`;
 const stateOf = ({ state }: StatusRow): CommitState =>
@@ -49,7 +49,7 @@ async function claimStatuses(
   { uptime, until }: { uptime: number; until: number },
   most: number,
 ): Promise<StatusRecord[]> {
-  // The newest status of each commit that is due and of which no other one is being sent.
+  // Selects the newest due status of each commit for which no status is being sent.
   const due = await db.kysely
     .selectFrom('commit_statuses as s')
     .select(['seq', 'project_id', 'commit'])
@@ -77,7 +77,7 @@ async function claimStatuses(
     (row.claimed_until ?? 0) <= uptime;
   for (const newest of due) {
     const row = await db.write(async (tx) => {
-      // Another control plane can claim a status of this commit now.
+      // Takes a lock, because another control plane can claim a status of this commit now.
       await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
       const present = await tx
         .selectFrom('commit_statuses')
@@ -152,8 +152,8 @@ function repeatNewestStatus(
       .limit(1)
       .executeTakeFirst();
     if (newest === undefined || newest.seq === seq) return;
-    // Sends the newest status again: the forge might have got it before the overtaken one. A
-    // process that sends it now loses its claim.
+    // Sends the newest status again: the forge might have received it before an older status that
+    // was sent late. A process that is sending the newest status now loses its claim.
     const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
     const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
     await tx
@@ -233,8 +233,8 @@ async function end(
 type Replaced = NonNullable<PushChange['replaced']>;
 
 /**
- * Adds the statuses of the commits that a plan decides about, if their project has a token to send
- * them with.
+ * Adds the statuses of the commits that a plan affects, if their project has a token to send them
+ * with.
  */
 export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
   const ids = [
@@ -256,7 +256,7 @@ export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
   await limitWaiting(tx, plan.project.id);
 }
 
-/** Adds the statuses of the deployments that the plan creates or moves. */
+/** Adds the statuses of the deployments that the plan creates or changes. */
 async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
   const deployments = await tx
     .selectFrom('deployments')
@@ -276,8 +276,8 @@ async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
 }
 
 /**
- * Adds a status for each commit that has none yet: an earlier deployment of a commit decides about
- * its status.
+ * Adds a status for each replaced commit without one. A commit with a deployment of its own already
+ * has that deployment's status.
  */
 async function writeReplaced(
   tx: Tx,

@@ -1,7 +1,7 @@
 /**
  * Reduces deployments that ended long ago to their record, without log, story, tasks and placement.
- * The parts that a rollback needs stay: settings (kept-settings.ts), image, commit, datasets. The
- * tasks that show how work last ended on each node stay too, for projects with stop-first
+ * Keeps the parts that a rollback needs: settings (kept-settings.ts), image, commit, datasets.
+ * Keeps the tasks that show how work last ended on each node, for projects with stop-first
  * replacement.
  */
 import { isTerminal, TERMINAL_STATES } from '@berth/wire/vocabulary';
@@ -23,7 +23,8 @@ const TASKS_PER_STEP = 50;
 type Old = { id: string; project_id: string };
 
 /**
- * Returns the number of reduced deployments. `before`: reduces those that ended before this time.
+ * Returns the number of reduced deployments. `before`: reduces the deployments that ended before
+ * this time.
  */
 export async function* thinOld(
   db: Database,
@@ -47,8 +48,8 @@ export async function* thinOld(
       .limit(DEPLOYMENTS_PER_PAGE)
       .execute();
     for (const row of page) {
-      // With a condition in the statement, SQLite would use the index of states and sort all
-      // deployments that ever ended.
+      // Filters here: with a condition in the statement, SQLite would use the index of states and
+      // sort all deployments that ever ended.
       if (!isTerminal(row.status) || row.generation >= (await firstProtected(row.project_id)))
         continue;
       yield* thin(db, row, now());
@@ -70,8 +71,8 @@ async function* thin(db: Database, old: Old, now: number): AsyncGenerator<void, 
 }
 
 /**
- * Resolves with true if only the record is left. It sets the times of removal first, so that
- * readers know that parts are missing.
+ * Removes some rows of a deployment; resolves with true if only the record is left. Sets the times
+ * of removal first, so that readers know that parts are missing.
  */
 async function step(
   tx: Tx,
@@ -120,7 +121,10 @@ const isRelease = (row: {
 }): boolean =>
   row.status === 'retired' || row.route_published_at !== null || row.image_tag !== null;
 
-/** Returns the settings to keep: without env and build arguments if no rollback is possible. */
+/**
+ * Returns the settings to keep, without env and build arguments if no rollback to the deployment is
+ * possible.
+ */
 const settingsToKeep = (
   row: Parameters<typeof isRelease>[0] & { settings: string },
 ): ProjectSettings => {
@@ -146,8 +150,8 @@ async function removeEvents(tx: Tx, id: string): Promise<boolean> {
 }
 
 /**
- * Removes all tasks except the project's newest ones on each node: decisions use the time at which
- * they ended. The remaining tasks lose their env.
+ * Removes all tasks except the project's newest ones on each node, because decisions use the time
+ * at which those ended. Removes env from the remaining tasks.
  */
 async function removeTasks(tx: Tx, id: string, projectId: string, now: number): Promise<boolean> {
   const tasks = await tx

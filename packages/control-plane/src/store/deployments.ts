@@ -30,13 +30,16 @@ import { routeOf } from './rows/route.ts';
 import { UNSETTLED_STATES } from './states.ts';
 import { createStatusCounts } from './status-counts.ts';
 
-/** A rollback without a body looks back at most this far. */
+/** Maximum number of deployments that a rollback without a body searches. */
 const MAX_RAN = 1_000;
 
-/** The expression of the indexes of migration 0006: rows of an earlier version have no ordinal. */
+/** The expression of the indexes of migration 0006. Rows of an older version have no ordinal. */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
-/** Reads one row for each project and for each running deployment, and none of their history. */
+/**
+ * Selects deployments that need attention: reads one row for each project and for each running
+ * deployment, and no further history.
+ */
 const needAttention = (db: Db) =>
   db
     .selectFrom('projects')
@@ -56,8 +59,8 @@ const needAttention = (db: Db) =>
     );
 
 /**
- * The newest deployments of each project: a page of all is among them, because the ordinals of a
- * project rise with its generations.
+ * Selects the newest `most` deployments of each project. They include the newest of all projects
+ * together, because the ordinals of a project rise with its generations.
  */
 function newestOfEach(
   projects: readonly string[],
@@ -129,8 +132,8 @@ async function listDeployments(
   if (filter.dataset_id !== undefined)
     query = query.where('datasets', 'like', `%"dataset_id":"${filter.dataset_id}"%`);
   const seen = visible(access, 'deployments.project_id');
-  // In the order of the requests: the machine's clock might have been set back between two of
-  // them.
+  // Sorts by generation, the order of the requests, because the machine's clock might have been set
+  // back between two requests.
   if (filter.project_id !== undefined) {
     const before = keyAfter(page.cursor, ['number']);
     query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
@@ -144,7 +147,8 @@ async function listDeployments(
     before === null ? null : sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`;
   const few = await fewVisible(db.kysely, access);
   if (few?.length === 0) return { items: [], next: null };
-  // These filters leave few rows. The newest of each project could not be among them.
+  // Few rows match these filters, and the newest deployments of each project might include none of
+  // them.
   const isNarrow =
     filter.ids !== undefined || filter.attention === true || filter.dataset_id !== undefined;
   if (few === null || isNarrow) {
@@ -260,7 +264,7 @@ async function deploymentsOnSilentNodes(
     .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
     .select('deployments.id')
     .where('deployments.status', '=', 'running')
-    // A stopped project has no health.
+    // Excludes stopped projects, which have no health.
     .where((eb) =>
       eb.not(eb.and([eb('stopped_first', 'is not', null), eb('health_status', 'is', null)])),
     )
@@ -271,7 +275,8 @@ async function deploymentsOnSilentNodes(
         eb('nodes.observed_at', '>', uptime.after),
       ]),
     )
-    // A deployment that went live after `before` answered then, so its health is known.
+    // Excludes deployments that went live after `before`: they answered a probe then, so their
+    // health is known.
     .where((eb) =>
       eb.or([
         eb('deployments.finished_at', 'is', null),
@@ -311,7 +316,7 @@ async function deploymentsRunningWith(
     .orderBy('created_at')
     .orderBy('id')
     .execute();
-  // The LIKE only preselects: the text could be in a name.
+  // Filters again, because the LIKE also matches the id inside another text, such as a name.
   return rows
     .map(deploymentOf)
     .filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));
@@ -339,8 +344,8 @@ async function getDeployments(db: Database, ids: readonly string[]): Promise<Dep
 }
 
 /**
- * Reads the routes of the projects of these deployments, and those of other nodes with the address
- * of this node.
+ * Reads the routes of the projects of these deployments, and the routes of other nodes that have
+ * the same address as this node.
  */
 async function routesAround(
   db: Db,

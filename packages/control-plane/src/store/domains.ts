@@ -1,7 +1,7 @@
 /**
  * Changes the owners of custom domains, inside the caller's transaction. A domain that a running
- * project gives up stays reserved for it for a while (DOMAIN_QUARANTINE): the next owner would get
- * the cookies and the trust of its visitors.
+ * project gives up stays reserved for it for some time (DOMAIN_QUARANTINE), because the next owner
+ * would get the cookies and the trust of its visitors.
  */
 import { DomainError, type FieldProblem } from '../domain/platform/errors.ts';
 import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
@@ -11,11 +11,16 @@ import type { Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import { freePrefix, sweepPrefixes } from './prefixes.ts';
 
-/** Most domains that a project can give up within the quarantine: each one keeps a row. */
+/**
+ * Maximum number of domains that a project can give up within the quarantine: each one keeps a row.
+ */
 export const MAX_KEPT = 200;
 const SWEPT_AT_ONCE = 500;
 
-/** Changes the domains of a project. Throws domain_taken with every refused domain, validation. */
+/**
+ * Changes the domains of a project. Throws domain_taken, which lists every refused domain, and
+ * validation.
+ */
 export async function changeDomains(
   claiming: Claiming,
   tx: Tx,
@@ -39,7 +44,7 @@ async function claim(
   now: number,
 ): Promise<void> {
   const problems: FieldProblem[] = [];
-  // Sorted: two requests that want the same domains lock them in one order.
+  // Sorted, so that two requests for the same domains lock them in the same order.
   for (const host of added.toSorted()) {
     await db.capabilities.lockName(tx, `domain:${host}`);
     const last = await tx
@@ -56,8 +61,8 @@ async function claim(
       });
       continue;
     }
-    // Always a new id, also for the same project: session cookies from before the removal stay
-    // invalid.
+    // Always a new id, even for the same project, so that session cookies from before the removal
+    // stay invalid.
     const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
     await tx
       .insertInto('domain_claims')
@@ -110,7 +115,7 @@ async function release(
       .execute();
 }
 
-/** Releases all domains of a project that is removed. */
+/** Releases all domains of a project that is being removed. */
 export async function releaseAll(tx: Tx, projectId: string, now: number): Promise<void> {
   const held = await tx
     .selectFrom('domain_claims')
@@ -126,7 +131,7 @@ export async function releaseAll(tx: Tx, projectId: string, now: number): Promis
   );
 }
 
-/** A project that never ran had no visitors. */
+/** Returns whether the project ever ran: if not, it had no visitors. */
 async function everRan(tx: Tx, projectId: string): Promise<boolean> {
   const ran = await tx
     .selectFrom('deployments')
@@ -166,7 +171,8 @@ export const createDomainStore = ({ db, newId, quarantineMs }: Claiming): Domain
 
   async sweep(now) {
     await sweepPrefixes({ db, newId, quarantineMs }, now);
-    // A control plane of an earlier version deletes projects and does not know their domains.
+    // Needed because a control plane of an older version deletes projects without releasing their
+    // domains.
     await db.writeOne((kysely) =>
       kysely
         .updateTable('domain_claims')

@@ -12,8 +12,9 @@ import type { Db } from './engine/tables.ts';
  */
 const ENDED = sql.raw(`kind in ('deploy', 'retire') and finished_at is not null`);
 /**
- * Tasks after which it is unknown what runs on the node: claimed tasks without a report, and failed
- * removals. A task that was withdrawn before an agent claimed it was never started.
+ * Tasks after which the containers on the node are unknown: claimed tasks without a report, and
+ * failed removals. Excludes tasks that were withdrawn before an agent claimed them, because they
+ * never started.
  */
 const UNREPORTED = sql.raw(
   "kind in ('deploy', 'retire') and finished_at is not null and ((report is null and attempt > " +
@@ -21,14 +22,15 @@ const UNREPORTED = sql.raw(
     "or (kind = 'retire' and status = 'failed'))",
 );
 
-/** A Berth agent claims a task before it starts it. */
+/** Tasks that can have started: a Berth agent claims a task before it starts the task. */
 const CLAIMED = sql.raw(
   "kind in ('deploy', 'retire') and finished_at is not null and (attempt > 0 or report is not " +
     'null)',
 );
 
 /**
- * Ends that an earlier version wrote sort before all others, in the order of the machine's clock.
+ * Offset for ends that an older version wrote: they sort before all others, in the order of the
+ * machine's clock.
  */
 const BEFORE_ALL = 4_000_000_000_000;
 export const ENDED_AT = sql<number>`
@@ -39,15 +41,15 @@ export const endedAt = (task: {
 }): number => task.lease_expires_at ?? (task.finished_at ?? 0) - BEFORE_ALL;
 
 /**
- * Number of tasks, the last ended ones by the machine's clock, that are compared by the uptime
- * clock.
+ * Number of candidate tasks: the ones that ended last by the machine's clock are compared by the
+ * uptime clock.
  */
 const LATEST = 32;
 
 /**
- * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. After
- * that clock was set back, older ends have later times, so the latest ends up to the present time
- * are compared too.
+ * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. If
+ * that clock was set back, older ends have later times; so the query also compares the latest ends
+ * up to the present time.
  */
 const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.raw>) => {
   const latest = (condition: ReturnType<typeof sql.raw>) => sql`select * from (
@@ -59,8 +61,8 @@ const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.ra
 };
 
 /**
- * Steps from node to node in the index: a project has thousands of finished tasks on a few nodes.
- * `now`: by the machine's clock.
+ * Looks up each node in the index: a project has thousands of finished tasks on a few nodes. `now`:
+ * by the machine's clock.
  */
 export async function endedWork(db: Db, projectId: string, now: number): Promise<EndedWork[]> {
   const { rows } = await sql<EndedWork>`

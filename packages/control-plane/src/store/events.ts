@@ -1,9 +1,9 @@
 /**
  * The feed of events, for the dashboard, the command line and webhooks.
  *
- * A reader asks for events after the last `seq` that it saw, so events must become visible in the
- * order of `seq`. SQLite has one writer at a time. On PostgreSQL a transaction takes a
- * lock before it gets numbers and holds it until it ends.
+ * A reader requests the events after the last `seq` that it received, so events must become visible
+ * in the order of `seq`. SQLite has one writer at a time. On PostgreSQL a transaction takes a lock
+ * before it gets its numbers and holds the lock until it ends.
  */
 import type { EventStore, FeedEvent } from '../domain/platform/event-store.ts';
 import { sql } from 'kysely';
@@ -13,9 +13,7 @@ import type { Connection } from './engine/connection.ts';
 import { visible } from './project-access.ts';
 import { contains } from './search.ts';
 
-/**
- * Number of events that are kept, and the number of new events after which the surplus is removed.
- */
+/** Number of events to keep, and number of new events after which older ones are removed. */
 const KEPT = 10_000;
 const TRIM_EVERY = 200;
 
@@ -24,7 +22,7 @@ export type NewEvent = Pick<FeedEvent, 'at' | 'kind' | 'message'> &
 
 /**
  * Writes events. Call it last in a transaction: it takes a lock that other writers wait for, so the
- * transaction must not wait after it.
+ * transaction must not wait after this call.
  */
 export async function writeEvents(
   { capabilities }: Pick<Connection, 'capabilities'>,
@@ -88,8 +86,8 @@ export const createEventStore = (db: Database): EventStore => ({
         const items = await events.orderBy('seq', 'desc').limit(limit).execute();
         return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };
       }
-      // `after` is older than the kept events, or newer than a database that was restored from a
-      // backup.
+      // True if `after` is older than the kept events, or newer than all events of a database that
+      // was restored from a backup.
       const gap = (oldest !== null && after < oldest - 1) || after > (newest ?? 0);
       const items = await events
         .where('seq', '>', gap ? 0 : after)

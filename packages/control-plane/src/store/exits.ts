@@ -1,4 +1,4 @@
-/** Ends of containers: exit code and last lines. A deployment keeps the newest EXITS_KEPT. */
+/** How containers ended: exit code and last lines. Keeps the newest EXITS_KEPT of a deployment. */
 import { EXITS_KEPT } from '@berth/wire/runtime';
 import type { ExitLineRecord, ExitRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
@@ -39,7 +39,7 @@ async function addExits(
         oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }),
       )
       .execute();
-    // The limit of all logs finds the deployment by this row.
+    // Creates the row by which the limit of all logs (log-limit.ts) finds the deployment.
     await tx
       .insertInto('log_heads')
       .values({ deployment_id, last_seq: 0, bytes: 0, left_out: 0 })

@@ -1,6 +1,6 @@
 /**
- * Finds the first generation of a project's newest deployments, which retention protects. One query
- * for each project and pass.
+ * Returns the generation from which on retention protects a project's newest deployments. Runs one
+ * query for each project in each pass.
  */
 import type { Db } from './engine/tables.ts';
 

@@ -1,4 +1,4 @@
-/** Reads everything that a decision about one project uses, and writes its plan. */
+/** Reads everything that a decision about one project needs, and writes its plan. */
 import { defined } from '@berth/kit/defined';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';
@@ -90,7 +90,7 @@ function readFacts(
     return {
       project: record,
       datasets: await datasetFacts(tx, [...used, ...datasetIds]),
-      // Sorted here: with an ORDER BY, SQLite walks all deployments that the project ever had.
+      // Sorted here: with an ORDER BY, SQLite would read all deployments that the project ever had.
       live: deployments.sort((a, b) => a.generation - b.generation),
       tasks: tasks.map(taskOf),
       route: route === undefined ? null : routeOf(route),

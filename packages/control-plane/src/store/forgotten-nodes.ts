@@ -1,6 +1,6 @@
 /**
- * Removes nodes that were silent for long and have no work: machines that returned under another
- * name, or never returned.
+ * Removes nodes that have been silent for a long time and have no work: machines that returned
+ * under another name, or never returned.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
@@ -15,7 +15,7 @@ import { isSync } from './task-row.ts';
 import { hasVolumes } from './volumes.ts';
 
 /**
- * A node with its own secret is kept at least this long: an admin might have to issue a join token
+ * Minimum time to keep a silent node with its own secret: an admin might have to issue a join token
  * before its agent can return.
  */
 const SECRET_KEPT_MS = 90 * 86_400_000;
@@ -98,9 +98,9 @@ async function forget(
     .executeTakeFirst();
   if (route !== undefined || live !== undefined || open !== undefined || (await hasVolumes(tx, id)))
     return false;
-  // Its machine never reported its containers after the last work there ended. Only a person can
-  // decide that they are gone, by deleting the node. A Berth agent claims a task before it starts
-  // it.
+  // Keeps the node if its machine has not reported its containers since the last work there ended:
+  // only a person can decide that these containers no longer exist, by deleting the node. A Berth
+  // agent claims a task before it starts the task.
   const isBerthAgent = node.agent_version !== null;
   const seen = isBerthAgent ? (observed_at ?? -1) : -1;
   const unsure = await sql<{ id: string }>`select id from projects where exists (

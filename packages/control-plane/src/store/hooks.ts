@@ -1,7 +1,7 @@
 /**
- * Hooks of projects and their deliveries. A delivery waits (verdict null) until a plan writes its
- * verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the number for
- * each project is bounded.
+ * Hooks of projects and their deliveries. A delivery waits (its verdict is null) until a plan
+ * writes its verdict (commit-plan.ts). The methods that add deliveries also remove old ones, so the
+ * number for each project is bounded.
  */
 import {
   type DeliveryRecord,
@@ -102,7 +102,7 @@ function receiveDelivery(
   now: number,
 ): Promise<DeliveryRecord | null> {
   return db.write(async (tx) => {
-    // The lock lets concurrent deliveries of a project see each other.
+    // Serializes the deliveries of a project, so that each one sees the ones before it.
     const hook = await tx
       .selectFrom('hooks')
       .select('project_id')
@@ -238,7 +238,10 @@ async function sweepHookDeliveries(db: Database, now: number): Promise<number> {
   return seqs.length;
 }
 
-/** Returns the delivery, or the same as skipped if the forge's id was seen within REPLAY_MS. */
+/**
+ * Returns the delivery, marked as skipped if a delivery with the same forge id arrived within
+ * REPLAY_MS.
+ */
 async function orRepeated(
   tx: Tx,
   projectId: string,
@@ -284,7 +287,7 @@ async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
     .execute();
 }
 
-/** Removes the oldest refused deliveries, or the oldest others that have a verdict. */
+/** Removes surplus deliveries, oldest first: either refused ones, or others that have a verdict. */
 async function removeSurplus(
   tx: Tx,
   projectId: string,
@@ -310,7 +313,7 @@ async function removeSurplus(
 }
 
 /**
- * Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it.
+ * Writes the part of a plan that concerns hooks. A delivery that already has a verdict keeps it.
  */
 export async function changePushes(
   tx: Tx,
@@ -329,11 +332,14 @@ export async function changePushes(
       .execute();
 }
 
-/** Finished `look` tasks kept for a project: their reports can be sent again. */
+/**
+ * Number of finished `look` tasks to keep for a project, because an agent can send their reports
+ * again.
+ */
 const LOOKS_KEPT = 5;
 
 /**
- * Removes old `look` tasks. The place that adds these tasks calls it, so their number is bounded.
+ * Removes old `look` tasks. Called wherever such tasks are added, so that their number is bounded.
  */
 export async function removeOldLooks(tx: Tx, projectId: string): Promise<void> {
   const ended = await tx

@@ -1,7 +1,7 @@
 /**
  * Stored answers for an Idempotency-Key (table `kept_answers`). A request claims its row, runs, and
- * stores its answer in the row. It renews its claim while it runs. The next request with the same
- * key takes over a claim that is not renewed.
+ * stores its answer in the row. While it runs, it renews its claim. If the claim is not renewed,
+ * the next request with the same key takes it over.
  */
 import type { AnswerClaim, IdempotencyAnswerStore } from '../domain/identity/identity-stores.ts';
 import type { Database } from './engine/database.ts';
@@ -76,7 +76,7 @@ function claimKey(
       .selectAll()
       .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
       .executeTakeFirst();
-    // The other request gave its claim up at this moment; the caller tries again.
+    // The other request gave up its claim just now; the caller tries again.
     if (row === undefined) return { kind: 'in_progress', renewed: null };
     if (!isSameBody(row.body_hash)) return { kind: 'other_body' };
     if (row.answer !== null) return { kind: 'stored', answer: row.answer };
@@ -98,7 +98,7 @@ async function renewKey(
   { user_id, request, claim }: AnswerClaim,
   claimedUntil: number,
 ): Promise<void> {
-  // A claim has no value after a crash, so this write need not be synced to disk.
+  // After a crash a claim is useless, so this write does not wait for the disk.
   await db.writeOne((kysely) =>
     db.capabilities.unsynced(kysely, (one) =>
       one

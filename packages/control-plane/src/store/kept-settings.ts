@@ -1,7 +1,7 @@
 /**
  * The settings of deployments that retention reduced to their record. Most of a record is its copy
- * of the project's settings, so equal copies are stored once for each project, by their digest.
- * They are deleted with their project.
+ * of the project's settings, so a project stores equal copies once, by their digest. The copies are
+ * deleted with their project.
  */
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
@@ -23,7 +23,7 @@ export async function keepSettings(
   };
 }
 
-/** Returns the digest. */
+/** Stores the settings and returns their digest. */
 async function keep(tx: Tx, projectId: string, settings: ProjectSettings): Promise<string> {
   const text = JSON.stringify(settings);
   const digest = createHash('sha256').update(text).digest('base64url');
@@ -38,9 +38,9 @@ async function keep(tx: Tx, projectId: string, settings: ProjectSettings): Promi
 const CHANGED_AT_ONCE = 100;
 
 /**
- * Removes a variable. The changed settings get their own digest: under the old one, a later
- * deployment with the variable would find settings without it. The old digest also tells whether a
- * guessed value is right.
+ * Removes a variable. The changed settings get a new digest: with the old one, a later deployment
+ * with the variable would find settings without it. The old digest would also confirm a guessed
+ * value.
  */
 export async function removeKeptVariable(tx: Tx, projectId: string, name: string): Promise<void> {
   for (let after = ''; ; ) {
@@ -86,8 +86,8 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
 
 /**
  * Returns the settings that stay in the row for the previous version, which does not know this
- * table. That version can show the record and remove its container. The row names a dataset that
- * does not exist, so that version refuses a rollback to the record (`no_release`).
+ * table. With them, that version can show the record and remove its container. The row names a
+ * dataset that does not exist, so that version refuses a rollback to the record (`no_release`).
  */
 const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSettings) => ({
   domain_prefix,
@@ -97,7 +97,7 @@ const rest = ({ domain_prefix, drain_seconds, stop_grace_seconds }: ProjectSetti
   datasets: [{ dataset_id: 'kept-by-a-newer-version-of-Berth', mode: 'dependency' }],
 });
 
-/** Returns the records of these rows, in their order, with their stored settings. */
+/** Returns the records of these rows in the same order, with their stored settings. */
 export async function deploymentsOf(
   db: Db,
   rows: readonly Row<'deployments'>[],
@@ -115,7 +115,7 @@ export async function deploymentsOf(
   return rows.flatMap((row) => {
     if (row.settings_digest === null) return [deploymentOf(row)];
     const settings = settingsByKey.get(`${row.project_id} ${row.settings_digest}`);
-    // The project was deleted with both rows between the two queries.
+    // Skips a deployment whose project was deleted between the two queries.
     return settings === undefined ? [] : [deploymentOf({ ...row, settings })];
   });
 }

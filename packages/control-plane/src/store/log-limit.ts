@@ -1,7 +1,7 @@
 /**
- * Keeps the total size of all logs below KEEP_LOG_BYTES. It removes the log of the oldest finished
- * deployment of the largest project first. Logs of the newest deployments of each project go last.
- * Live deployments keep their logs.
+ * Keeps the total size of all logs below KEEP_LOG_BYTES. Removes first the log of the oldest
+ * finished deployment of the largest project, and last the logs of each project's newest
+ * deployments. Live deployments keep their logs.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { ExpressionBuilder } from 'kysely';
@@ -11,10 +11,10 @@ import { removeLog } from './log-removal.ts';
 import type { FirstProtected } from './first-protected.ts';
 
 const HEADS_PER_STEP = 500;
-/** Page size, larger than the number of a project's live deployments. */
+/** Page size; larger than the number of a project's live deployments. */
 const PAGE_SIZE = 5;
 /**
- * Bytes of a line's row and its index entry, besides its text. Measured: 115 on SQLite, 180 on
+ * Bytes of a line's row and index entry, without its text. Measured: 115 on SQLite, 180 on
  * PostgreSQL.
  */
 const LINE_BYTES = 180;
@@ -23,9 +23,7 @@ type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: num
 const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
   bytes + (last_seq - left_out) * LINE_BYTES + exit_bytes;
 
-/**
- * Size of the last lines of the containers of a deployment, as a column of a query on log_heads.
- */
+/** Size of the last lines of a deployment's containers, as a column of a query on log_heads. */
 const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
   eb.fn
     .coalesce(
@@ -37,7 +35,7 @@ const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
     )
     .as('exit_bytes');
 
-/** Returns the number of logs that it removed because of the limit. */
+/** Returns the number of logs that it removed. */
 export async function* limitLogs(
   db: Database,
   {
@@ -75,8 +73,7 @@ export async function* limitLogs(
 }
 
 /**
- * Returns the size of the logs of each project. It also finishes removals that an earlier pass
- * began.
+ * Returns the size of the logs of each project. Also finishes removals that an earlier pass began.
  */
 async function* sizesByProject(
   db: Database,
@@ -118,7 +115,7 @@ function largest(sizes: ReadonlyMap<string, number>): string | null {
 }
 
 /**
- * Skips live deployments here: with a condition in the statement, SQLite would use the index of
+ * Skips live deployments in code: with a condition in the statement, SQLite would use the index of
  * states and sort.
  */
 async function oldestLog(db: Database, projectId: string, after: number, before: number) {

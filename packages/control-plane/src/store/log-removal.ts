@@ -1,6 +1,6 @@
 /**
  * Removes the log of one deployment in small transactions. The first one sets `log_removed_at`, so
- * that no reader takes the remaining lines for the whole log.
+ * that readers know that the remaining lines are not the whole log.
  */
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
@@ -28,8 +28,8 @@ export async function* removeLog(
 }
 
 /**
- * Resolves with true if nothing is left. The head is deleted with the last lines, so a log without
- * a head has no lines.
+ * Resolves with true after the last lines were removed. Deletes the head together with the last
+ * lines, so a log without a head has no lines.
  */
 export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boolean> {
   const firstLineAfterStep = await tx

@@ -1,11 +1,13 @@
 /**
- * The logs of containers that somebody reads now. Rows expire after seconds unless their control
+ * The container logs that people are reading now. Rows expire after seconds unless their control
  * plane renews them.
  */
 import type { LogWantStore, WantRecord } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
-/** Far above the limits of the control planes (api/runtime-logs/readers.ts). */
+/**
+ * Maximum number of rows, far above the limits of the control planes (api/runtime-logs/readers.ts).
+ */
 const MOST = 1_000;
 
 export const createLogWantStore = (db: Database): LogWantStore => ({

@@ -1,7 +1,7 @@
 /**
  * The log of a deployment: numbered lines. A batch that is sent twice is stored once. A log that
- * exceeds its bounds loses its middle: the beginning shows what was done, and the end shows why it
- * failed.
+ * exceeds its limits loses its middle: the beginning shows the executed steps, and the end shows
+ * why they failed.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { LogLineIn } from '@berth/wire/task';
@@ -12,7 +12,7 @@ import type { Database } from './engine/database.ts';
 import type { NewRow, Tx } from './engine/tables.ts';
 
 /**
- * The `first` lines are always kept. The log can grow to `lines` and `bytes`; the rest is then cut
+ * The first `first` lines are always kept. When the log exceeds `lines` or `bytes`, the rest is cut
  * to its newest half.
  */
 export type LogBounds = { first: number; lines: number; bytes: number };
@@ -35,8 +35,8 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
           .executeTakeFirst();
         if (deployment === undefined)
           throw new DomainError('not_found', 'the deployment does not exist');
-        // A batch after the removal of the log would start a new log with numbers that were used
-        // before.
+        // Refuses a batch that arrives after the log was removed: it would start a new log that
+        // reuses old line numbers.
         if (deployment.log_removed_at !== null) return 0;
         const head = await lockHead(tx, deploymentId);
         const fresh = await unseen(tx, deploymentId, source, lines);
@@ -73,7 +73,7 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
         .execute();
       const lines = rows as LogLineRecord[];
       const [first] = lines;
-      // Numbers have a gap only where the middle was removed.
+      // Line numbers have a gap only where the middle was removed.
       if (first === undefined || first.seq === after + 1) return lines;
       return [gapNotice(after, first), ...lines].slice(0, limit);
     },
@@ -81,8 +81,8 @@ export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
 }
 
 /**
- * Returns a line in place of the removed lines after `after`. It has the number of the last of
- * them, so the reader continues there.
+ * Returns a notice in place of the removed lines after `after`. It has the number of the last
+ * removed line, so the reader continues after it.
  */
 const gapNotice = (after: number, next: LogLineRecord): LogLineRecord => ({
   seq: next.seq - 1,
@@ -100,8 +100,8 @@ const weight = (row: { text: string; step?: string | null }): number =>
 type Head = { last_seq: number; bytes: number; left_out: number };
 
 /**
- * Deletes the lines between the first lines and the newest half, and writes one line in their place
- * that says so.
+ * Deletes the lines between the first lines and the newest half, and writes one notice in their
+ * place.
  */
 async function leaveOutMiddle(
   tx: Tx,
@@ -122,7 +122,7 @@ async function leaveOutMiddle(
   let from = head.last_seq + 1;
   for (const row of newest) {
     bytes += weight(row);
-    // The last line stays, even if it is larger than the limit.
+    // Keeps the last line, even if it is larger than the limit.
     if (bytes > bounds.bytes / 2 && from <= head.last_seq) break;
     from = row.seq;
   }
@@ -164,8 +164,8 @@ async function leaveOutMiddle(
 }
 
 /**
- * Creates or updates the row. Either way it is locked, and only this transaction numbers lines of
- * the deployment.
+ * Creates or updates the row. Both lock it, so only this transaction assigns line numbers of the
+ * deployment.
  */
 const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
   tx
@@ -176,8 +176,8 @@ const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
     .executeTakeFirstOrThrow();
 
 /**
- * Returns the lines that this attempt has not sent before. An agent sends its lines in order, so a
- * high-water mark is enough.
+ * Returns the lines that this attempt has not sent before. An agent sends its lines in order, so
+ * one high-water mark is enough.
  */
 async function unseen(
   tx: Tx,
@@ -215,7 +215,7 @@ function lineOf(line: LogLineIn, now: number): Omit<LogLineRecord, 'seq'> {
 }
 
 /**
- * Replaces NUL and lone surrogates, which a database refuses or garbles: programs can print
- * anything.
+ * Replaces NUL and lone surrogates, which programs can print and which a database refuses or
+ * garbles.
  */
 const plain = (text: string): string => text.toWellFormed().replaceAll('\0', '\uFFFD');

@@ -1,6 +1,6 @@
 /**
- * Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by
- * an index, never the history.
+ * Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes
+ * through an index, and never the history.
  */
 import {
   DEPLOYMENT_STATES,
@@ -70,7 +70,7 @@ async function countNodes(
   maxStorageRows: number,
 ): Promise<NodeFigures> {
   if (!db.capabilities.sharedByControlPlanes) {
-    // All rows are in memory.
+    // Needs no query: all nodes are in memory.
     const all = await memory.all(db.kysely);
     const counts = Map.groupBy(
       all,

@@ -1,4 +1,4 @@
-/** Finds ids by name. */
+/** Finds projects and datasets by id or name. */
 import { sql } from 'kysely';
 import type { Guarded } from '../domain/identity/access.ts';
 import type { Db } from './engine/tables.ts';

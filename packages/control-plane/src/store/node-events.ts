@@ -1,4 +1,4 @@
-/** Events of nodes for the feed. */
+/** Creates the feed events of nodes. */
 import type { DrainRecord } from '../domain/platform/records.ts';
 import type { Row } from './engine/tables.ts';
 import { type NewEvent } from './events.ts';

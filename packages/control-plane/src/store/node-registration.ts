@@ -1,6 +1,6 @@
 /**
- * Handles a registration that changes something, in one transaction: checks that the sender can
- * register, finds its node, and writes the changes.
+ * Handles a registration that differs from the last one, in one transaction: checks that the sender
+ * can register, finds its node, and writes the changes.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -49,14 +49,16 @@ const stateOf = (row: Pick<NodeRow, 'secret_hash' | 'secret_used'>): SecretState
   used: row.secret_used === 1,
 });
 
-/** Compares digests in constant time. A node without a secret matches nothing. */
+/** Compares digests in constant time. Returns false for a node without a secret. */
 export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: string): boolean {
   const stored = row?.secret_hash;
   if (stored === undefined || stored === null || stored.length !== hash.length) return false;
   return timingSafeEqual(Buffer.from(stored), Buffer.from(hash));
 }
 
-/** Returns whether a registration without news is authorized without a closer check. */
+/**
+ * Returns whether a registration that repeats the last one is authorized without further checks.
+ */
 export function isKnownSender(
   row: NodeRow,
   input: NodeRegister,
@@ -80,7 +82,7 @@ export function isKnownSender(
   );
 }
 
-/** The columns that a registration sets; a new node gets defaults for the optional ones. */
+/** The columns that a registration sets. A new node gets defaults for optional columns. */
 type NodeValues = Omit<
   NewRow<'nodes'>,
   'id' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'
@@ -90,35 +92,39 @@ type Registration = {
   input: NodeRegister;
   at: number;
   context: RegistrationContext;
-  /** Returns the columns that the report sets. `before`: the node's record. */
+  /** Returns the columns that the report sets. `before`: the node's current record. */
   reported: (before: NodeRecord | null) => Omit<NodeValues, 'hostname'>;
   newId: NewId;
   newest: (row: NodeRow) => NodeRecord;
   isSilent: (row: NodeRow) => boolean;
-  /** `deployments`: those whose containers the machine has; null: it does not say. */
+  /**
+   * `deployments`: the deployments whose containers the machine has; null if the report does not
+   * list them.
+   */
   moveRoutes: (row: NodeRow, deployments: readonly string[] | null) => Promise<void>;
 };
 type Registered = {
-  /** Gave its name up for this one. `before`: as it was. */
+  /** The node that lost its name to this one. `before`: its row before the change. */
   displaced: { row: NodeRow; fingerprint: string; before: NodeRow } | null;
   row: NodeRow;
   fingerprint: string;
   before: NodeRow | undefined;
   verdict: 'taken' | 'ignored' | 'refused';
-  /** Throw it after the transaction, so that its writes stay. */
+  /** The caller must throw it after the transaction, so that the writes of the transaction stay. */
   refusal: DomainError | null;
   secret: string | null;
   nameTaken: boolean;
 };
 
 /**
- * Writes a registration. Throws AgentRefused if nothing of it is written.
+ * Writes a registration. Throws AgentRefused if it writes no change. The sender decides the
+ * outcome:
  *
  *   sender                                               outcome
- *   not authorized (`refusal`)                           AgentRefused; with a shared secret, its node
- *                                                        also remembers it as a second process
+ *   not authorized (`refusal`)                           AgentRefused; with a shared secret, its
+ *                                                        node also records it as a second process
  *   no node has its secret or its name                   taken: a new node
- *   the node's process, its successor or the machine     taken: the node has the new values
+ *   the node's process, its successor or the machine     taken: the node gets the new values
  *   an earlier process of the node, once                 ignored: it can be a late request
  *   a second process beside one that still registers     refused: node_doubled
  *   another machine, and the node is silent              other_node: a new node gets the name, and
@@ -148,7 +154,9 @@ export async function registerNode(
   }
 }
 
-/** Returns which process of the node the sender is, and what follows (duplicate-agents.ts). */
+/**
+ * Returns which process of the node the sender is, and the resulting verdict (duplicate-agents.ts).
+ */
 async function stepOf(
   tx: Tx,
   { input, at, context, newest, isSilent }: Registration,
@@ -172,7 +180,10 @@ async function stepOf(
   );
 }
 
-/** Throws AgentRefused, after the node of the shared secret's sender has remembered it. */
+/**
+ * Refuses the sender with AgentRefused. If it used the shared secret, its node first records it as
+ * a second process.
+ */
 async function refuseSender(
   db: Database,
   tx: Tx,
@@ -186,7 +197,7 @@ async function refuseSender(
   return writeBoots(db, tx, node, withStranger(bootsOf(node), stranger, at), 'refused', problem);
 }
 
-/** Writes the report into the row of `before`; undefined: into a new node. */
+/** Writes the report into the row of `before`, or into a new node if `before` is undefined. */
 async function takeReport(
   db: Database,
   tx: Tx,
@@ -213,7 +224,7 @@ async function takeReport(
       : await updateNode(db, tx, id, values);
   if (input.containers !== undefined && input.agent_version !== undefined)
     await forgetLabelled(tx, id);
-  // A Berth agent lists its containers only after it knows its node. Until then nobody knows which
+  // A Berth agent lists its containers only after it knows its node. Until then it is unknown which
   // machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
   if (before !== undefined && before.host_ip !== row.host_ip)
@@ -230,7 +241,7 @@ async function takeReport(
   };
 }
 
-/** Returns the columns that tell how the node proves who it is. A missing column stays. */
+/** Returns the columns for the proof of identity of the node. A missing column stays unchanged. */
 function secretColumns(
   { input, context: { proof } }: Registration,
   before: NodeRow | undefined,
@@ -242,14 +253,14 @@ function secretColumns(
     ...defined({
       secret_hash: newHash,
       secret_used: proof.kind === 'node' ? 1 : unusedYet,
-      // An admin's reset lets one machine in.
+      // An admin's reset admits one machine only, so it ends here.
       secret_reset_at: newHash !== undefined || isElsewhere ? null : undefined,
     }),
     shared_secret: proof.kind === 'shared' ? proof.fingerprint : null,
   };
 }
 
-/** Uses up a join token, and records the address of an admitted contract-only node. */
+/** Marks a join token as used, and records the address of an admitted contract-only node. */
 async function useProof(
   tx: Tx,
   { input, at, context: { proof, requireSecrets, address } }: Registration,
@@ -293,7 +304,7 @@ const updateNode = (db: Database, tx: Tx, id: string, values: NodeValues) =>
     .returning(fingerprintOf(db))
     .executeTakeFirstOrThrow();
 
-/** Without news the column stays as it is. */
+/** Returns the column `earlier_nodes` if it changes; otherwise the result is empty. */
 async function earlierColumn(
   tx: Tx,
   before: NodeRow | undefined,
@@ -301,8 +312,8 @@ async function earlierColumn(
 ): Promise<{ earlier_nodes?: string }> {
   const labelled = labelledNodes(before?.id ?? null, containers);
   if (labelled.length === 0) return {};
-  // A label keeps the first node. A machine whose hostname changed twice was also the node that its
-  // deployments moved to in between.
+  // The label of a container names only its first node. If the hostname of a machine changed twice,
+  // find the node in between through the deployments that moved to it.
   const foreign = containers.filter((c) => c.labels[LABELS.node] !== before?.id);
   const deployments = [...new Set(foreign.flatMap((c) => c.labels[LABELS.deployment] ?? []))];
   const moved =
@@ -330,7 +341,10 @@ async function earlierColumn(
   return next === earlierNodes ? {} : { earlier_nodes: JSON.stringify(next) };
 }
 
-/** The Berth agent of the node was replaced by a contract-only one, which lists no containers. */
+/**
+ * Handles a Berth agent that was replaced by a contract-only agent, which lists no containers:
+ * records the containers and empties the list.
+ */
 async function unlistedColumn(
   tx: Tx,
   before: NodeRow | undefined,
@@ -357,8 +371,8 @@ export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
 /**
- * Returns whether the sender is the node: its secret proves it, or an admin decided it (join token
- * with a name, reset secret).
+ * Returns whether the sender is the same machine as the node: its secret proves it, or an admin
+ * decided it (a join token with a name, or a reset of the secret).
  */
 async function isSameMachine(
   tx: Tx,
@@ -376,7 +390,8 @@ async function isSameMachine(
 }
 
 /**
- * The name of a node whose own name another machine has now: the address tells which machine it is.
+ * Returns the name of a node whose original name now belongs to another machine: the address
+ * identifies the machine.
  */
 const awayName = (hostname: string, host_ip: string): string => `${hostname}~${host_ip}`;
 
@@ -406,8 +421,8 @@ const givesSecret = ({ proof }: RegistrationContext, input: NodeRegister): boole
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
 
 /**
- * Finds and locks the node: by its secret, else by its name. A lock on the name lets one
- * transaction at a time create a new node.
+ * Finds and locks the node by its secret, or else by its name. A lock on the name ensures that only
+ * one transaction at a time creates a new node.
  */
 async function lockedRow(
   db: Database,
@@ -431,7 +446,7 @@ async function lockedRow(
     (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)
   )
     return row;
-  // The node can have lost its name to another machine and be stored under its away name.
+  // The node might have lost its name to another machine and be stored under its away name.
   const away = query
     .where('hostname', '=', awayName(input.hostname, input.host_ip))
     .where('role', '=', input.role);
@@ -442,7 +457,7 @@ async function lockedRow(
 const NEEDS_JOIN_TOKEN =
   'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
 
-/** Returns why this registration is refused, for the log; null: it is accepted. */
+/** Returns why this registration is refused, for the log; null if it is accepted. */
 async function refusal(
   tx: Tx,
   before: NodeRow | undefined,
@@ -465,7 +480,7 @@ async function refusal(
   }
   if (!context.requireSecrets) return why;
   if (wantsSecret(input)) return NEEDS_JOIN_TOKEN;
-  // The later requests of the agent are checked by the name of its node, which can differ from the
+  // Later requests of the agent are checked by the name of its node, which can differ from the
   // machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   if (!(await isAdmitted(tx, { hostname, role: input.role })))
@@ -497,14 +512,14 @@ async function joinRefusal(
     return token.boot_id === input.boot_id && token.node_id === before?.id
       ? null
       : 'the join token was already used';
-  // A token without a name admits a new machine. It does not take a node from a machine that is
+  // A token without a name admits a new machine. It cannot take over the node of a machine that is
   // online.
   if (before !== undefined && token.name === null && !offline)
     return 'another machine is registered under this name; name it in the join token';
   return null;
 }
 
-/** Returns the node's name: the machine's new name, unless another node has it. */
+/** Returns the name for the node: the machine's new name, unless another node has it. */
 async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<string> {
   if (before.hostname === input.hostname) return input.hostname;
   const other = await tx
@@ -516,7 +531,7 @@ async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<st
   return other === undefined ? input.hostname : before.hostname;
 }
 
-/** Ignores the report and writes only the known processes of this name. */
+/** Ignores the report: writes only the known processes of this node. */
 async function writeBoots(
   db: Database,
   tx: Tx,
@@ -544,7 +559,7 @@ async function writeBoots(
   };
 }
 
-/** Longer than the time between two registrations. */
+/** Longer than the interval between two registrations. */
 const PRESENT_MS = 45_000;
 
 function withStranger(
@@ -555,7 +570,8 @@ function withStranger(
   const previous = boots?.doubled ?? null;
   const since = previous?.boot_id === stranger.boot_id ? previous.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
-  // A present process that alternates with the node's own process is the more important problem.
+  // Keeps the other record while that process still registers: two processes that alternate as the
+  // node are the more important problem.
   const keepsPrevious =
     previous?.why === 'boot' && Math.abs(at - previous.last_seen_at) < PRESENT_MS;
   return { previous: boots?.previous ?? null, doubled: keepsPrevious ? previous : doubled };

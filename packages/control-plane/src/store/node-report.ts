@@ -1,15 +1,15 @@
-/** The columns that a report of an agent sets. Pure. */
+/** Computes the columns that a report of an agent sets, without side effects. */
 import { defined } from '@berth/kit/defined';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import type { NewRow } from './engine/tables.ts';
 
-/** One moment, by the machine's clock and by the uptime clock. */
+/** The same moment by the machine's clock and by the uptime clock. */
 export type Times = { now: number; uptime: number };
 
 /**
- * Returns the columns that a registration sets. A missing field keeps the old value. Only people
- * set `schedulable` and `deleting_at`.
+ * Returns the columns that a registration sets. A missing field keeps the old value. `schedulable`
+ * and `deleting_at` are not set: only people change them.
  */
 export const reportedColumns = (input: NodeRegister, at: Times) =>
   ({
@@ -31,13 +31,16 @@ export const reportedColumns = (input: NodeRegister, at: Times) =>
     }),
   }) satisfies Partial<NewRow<'nodes'>>;
 
-/** A Berth agent without `disk` has not measured it yet; a contract-only agent never sends it. */
+/**
+ * A Berth agent without `disk` has not measured it yet, so the old value stays. A contract-only
+ * agent never sends it.
+ */
 function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | null } {
   if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
   return agent_version === undefined ? { disk: null } : {};
 }
 
-// Drops fields that a newer agent can add.
+// Drops unknown fields, which a newer agent can send.
 export const diskOf = ({
   datasets,
   images,
@@ -72,10 +75,10 @@ export const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
   b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
 
 /**
- * Returns the observation times, by the uptime clock. An agent lists its containers after our last
- * answer to it. If it does not name that answer, the list counts as made when it was sent. If it
- * names our last answer, the list was made after the last report. If it names another answer, the
- * time is unknown, and `observed_since` stays.
+ * Returns the observation times, by the uptime clock. An agent lists its containers after it
+ * received our last answer. If the report names no answer, the list counts as made when it was
+ * sent. If it names our last answer, the list was made after the previous report. If it names
+ * another answer, the time is unknown, and `observed_since` stays.
  */
 export function observedColumns(
   { containers, last_answer_at }: NodeRegister,
@@ -87,7 +90,7 @@ export function observedColumns(
   if (last_answer_at === undefined || last_answer_at === null)
     return { observed_at, observed_since: at.uptime };
   if (before === null || before.observed_at === null) return { observed_at };
-  // An earlier version wrote this time by the machine's clock.
+  // An older version wrote this time by the machine's clock.
   if (before.observed_at > at.uptime) return { observed_at, observed_since: null };
   return Date.parse(last_answer_at) === before.last_seen_at
     ? { observed_at, observed_since: before.observed_at }

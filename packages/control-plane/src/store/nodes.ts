@@ -35,7 +35,7 @@ import { hasVolumes } from './volumes.ts';
 
 const MOST_LISTED = 1_000;
 
-/** The nodes that AGENT_SECRET still authorizes. */
+/** Returns the nodes that AGENT_SECRET still authorizes. */
 export const withoutSecret = (
   db: Pick<Database, 'kysely'>,
 ): ReturnType<NodeStore['withoutSecret']> =>
@@ -48,15 +48,15 @@ export const withoutSecret = (
     .limit(MOST_LISTED)
     .execute();
 
-/** The parts of the store and its state in this process. */
+/** The dependencies of the store, and its state in this process. */
 type NodeStoreParts = {
   readonly db: Database;
   readonly memory: NodeMemory;
   readonly now: () => number;
   readonly newId: NewId;
-  /** Node -> the address that all its routes have, if a query here found that. */
+  /** Maps a node to the address of all its routes, if a query of this process has found it. */
   readonly routedAt: Map<string, string>;
-  /** The states that this process announced: an unchanged state costs no query. */
+  /** The states that this process announced: an unchanged state needs no query. */
   readonly announced: Map<string, 'online' | 'offline'>;
 };
 
@@ -126,13 +126,16 @@ async function comparableRow(
   ).executeTakeFirst();
   if (read === undefined) return undefined;
   const { fingerprint, ...found } = read;
-  // A row that was stored during the query is newer.
+  // A row that was stored during the query is newer than the query's result.
   const newer = inMemory();
   if (newer === undefined) parts.memory.put(found, fingerprint);
   return newer ?? found;
 }
 
-/** Marks a registration that repeats the last one, without a write; null: it contains news. */
+/**
+ * Stores a registration that repeats the last one as a mark, without a write; returns null if the
+ * registration differs.
+ */
 async function markRepeated(
   parts: NodeStoreParts,
   input: NodeRegister,
@@ -147,7 +150,7 @@ async function markRepeated(
   for (const [column, value] of Object.entries(said))
     if (row[column as keyof typeof said] !== value) return null;
   // A mark never lowers a time. So the row must be written if the clock was set back, or if an
-  // earlier version wrote a later observation time.
+  // older version wrote a later observation time.
   if (at.now < before.last_seen_at || at.uptime < (before.observed_at ?? 0)) return null;
   parts.memory.setHeardAt(row.id, at.uptime);
   parts.memory.mark(row.id, {
@@ -166,8 +169,8 @@ async function markRepeated(
 }
 
 /**
- * Moves the routes of a node to its new address. The first registration of an agent's process
- * lists no containers, so the routes follow with the next registration.
+ * Moves the routes of a node to its new address. The first registration of an agent process lists
+ * no containers, so the routes move with the next registration.
  */
 async function followAddress(
   parts: NodeStoreParts,
@@ -385,7 +388,7 @@ async function listDoubled(parts: NodeStoreParts): Promise<NodeRecord[]> {
     .selectFrom('nodes')
     .selectAll()
     .where('boots', 'is not', null)
-    // A restart writes this column too.
+    // Filters for a second process, because a restart of the agent writes this column too.
     .where('boots', 'like', '%"doubled":{%')
     .limit(MOST_DOUBLED)
     .execute();
@@ -524,7 +527,7 @@ async function removeNodeIfGone(
       .$if(parts.db.capabilities.rowLocks, (q) => q.forUpdate())
       .executeTakeFirst();
     if (node === undefined) return true;
-    // Only a marked node is removed, never one that is merely idle.
+    // Removes only a node that is marked for deletion, never one that is merely idle.
     if (node.deleting_at === null) return false;
     if (
       !force &&
@@ -534,7 +537,7 @@ async function removeNodeIfGone(
         (await leftOf(tx, { nodes: [id] })).length > 0)
     )
       return false;
-    // `sync` tasks belong to the node alone.
+    // `sync` tasks belong to the node and to no project.
     await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
     await forgetUnmanagedOf(tx, { node: id });
     await loseTasks(tx, id, parts.now());
@@ -552,7 +555,7 @@ const MOST_DOUBLED = 100;
 
 const ANNOUNCED_AT_ONCE = 500;
 
-/** Returns a silent deploy node whose address this deploy node now has, or null. */
+/** Returns a silent deploy node at the address that this deploy node has moved to, or null. */
 async function silentAtNewAddress(
   tx: Tx,
   { before, row, verdict }: RegisteredRow,
@@ -566,15 +569,17 @@ async function silentAtNewAddress(
     .where('role', '=', 'deploy')
     .where('host_ip', '=', row.host_ip)
     .where('id', '!=', row.id)
-    // As in isSilent: thousands of agents can register from one address.
+    // Preselects with the same condition as isSilent, because thousands of agents can register from
+    // one address.
     .where((eb) => eb.or([eb('last_seen_at', '<=', at - offlineMs), eb('last_seen_at', '>', at)]));
   return (await nodes.execute()).find(isSilentRow) ?? null;
 }
 
 /**
- * Moves routes to the new address of a node. A machine takes its containers with it, so routes of
- * the containers that it names (`deployments`) follow; null: all routes follow. Another machine
- * under this name has other containers, and a route must not lead to a port of another machine.
+ * Moves routes to the new address of a node. A machine takes its containers with it, so the routes
+ * of the listed containers (`deployments`) move; if `deployments` is null, all routes move. Another
+ * machine under this name has other containers, and a route must not lead to a port of another
+ * machine.
  */
 async function moveRoutes(
   tx: Tx,
@@ -582,8 +587,8 @@ async function moveRoutes(
   deployments: readonly string[] | null,
   at: number,
 ): Promise<void> {
-  // Raises the versions first: a plan that was made with the old address becomes stale, and this
-  // waits for a plan that is being written.
+  // Raises the versions first: this makes plans with the old address stale, and waits for a plan
+  // that is being written.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
@@ -623,7 +628,7 @@ async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
   return row;
 }
 
-/** The containers of a machine that came back as another node are in that node's list. */
+/** If the machine came back as another node, that node lists the containers. */
 async function mayHaveContainers(tx: Tx, node: Row<'nodes'>): Promise<boolean> {
   if (node.containers === '[]') return false;
   const later = await tx
@@ -635,8 +640,8 @@ async function mayHaveContainers(tx: Tx, node: Row<'nodes'>): Promise<boolean> {
 }
 
 /**
- * Returns whether the node has an open task of a project. `sync` tasks do not count: nobody needs a
- * copy on a node that is deleted.
+ * Returns whether the node has an open task of a project. `sync` tasks do not count: a node that is
+ * being deleted needs no copies.
  */
 async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
   const open = await tx
@@ -652,7 +657,7 @@ async function hasOpenTask(tx: Tx, nodeId: string): Promise<boolean> {
 
 /**
  * Returns whether the node has live deployments. A contract-only agent reports no containers, so
- * only its deployments tell.
+ * only its deployments show this.
  */
 async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
   const live = await tx
@@ -675,7 +680,7 @@ async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {
     .execute();
   const projects = new Set(lost.flatMap((task) => task.project_id ?? []));
   if (projects.size === 0) return;
-  // Plans that were decided with these tasks become stale.
+  // Makes plans that were decided with these tasks stale.
   await tx
     .updateTable('projects')
     .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))

@@ -1,6 +1,6 @@
 /**
  * The outbox: deliveries of notifications. A notification has at most one unfinished delivery:
- * changes that happen meanwhile wait in `problem_changes` and become one digest.
+ * changes that happen meanwhile stay in `problem_changes` and become one digest.
  */
 import { defined } from '@berth/kit/defined';
 import {
@@ -34,15 +34,15 @@ import { noNotification, noticeOf, notificationOf } from './rows/notification.ts
 
 const SWEPT_AT_ONCE = 500;
 
-/** Changes that one delivery covers at most. */
+/** Maximum number of changes that one delivery covers. */
 const READ_AT_ONCE = 5_000;
 
 const MINUTE_MS = 60_000;
 
-/** A delivery that is due, and that its present target has not refused. */
+/** Columns of a delivery that is due and has not failed at the current target. */
 export const FRESH = { next_at: 0, tries: 0, error: null } as const;
 
-/** Writes the end of a try, and how the notification fares. */
+/** Writes the outcome of an attempt, and whether the notification is failing. */
 function endTry(
   db: Database,
   claim: NoticeClaim,
@@ -58,7 +58,7 @@ function endTry(
       .where('id', '=', claim.notification_id)
       .executeTakeFirst();
     const isOfEarlier = present !== undefined && present.target !== claim.target;
-    // A test has no second try.
+    // Tries again if the target was changed during the attempt. A test is never tried again.
     const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
     const { received } = set;
     const again = { ...FRESH, ...defined({ received }) };
@@ -262,8 +262,8 @@ export function addTestNotice(
         [],
         MINUTE_MS / 1000,
       );
-    // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends
-    // it after a crash.
+    // A test has no retries: the person who requested it sees the answer. `give_up_at` 0 ends it
+    // after a crash.
     const row = await tx
       .insertInto('notices')
       .values({
@@ -370,7 +370,10 @@ type Range = { after: number; to: number | null };
 
 type Told = { seq: number; at: number };
 
-/** Returns the changes after `after` that the notification reports, and how far this read. */
+/**
+ * Returns the changes after `after` that match the notification, and the position up to which it
+ * has read.
+ */
 async function changesIn(
   tx: Tx,
   notification: NotificationRecord,
@@ -395,7 +398,7 @@ async function changesIn(
   return { last: changes.at(-1)?.seq ?? after, matching };
 }
 
-/** `told`: at least one change, of which the message lists the first. */
+/** `told`: at least one change; the message lists the first ones. */
 async function tell(
   tx: Tx,
   { projects }: NotificationRecord,
@@ -425,15 +428,14 @@ async function tell(
 }
 
 /**
- * Returns whether a notification that reported on `before` lacks some of these projects now. No
- * project means all of them.
+ * Returns whether `now` lacks some of the projects in `before`. An empty list means all projects.
  */
 export const lacksSome = (now: readonly string[], before: readonly string[]): boolean =>
   now.length > 0 && (before.length === 0 || before.some((id) => !now.includes(id)));
 
 /**
- * Deletes what the notification says about its earlier projects: people who cannot see these can
- * now see the notification and choose its target.
+ * Deletes the texts about projects that the notification no longer covers: people who cannot see
+ * these projects can now see the notification and change its target.
  */
 export async function forgetProjects(tx: Tx, notification: NotificationRecord): Promise<void> {
   const rows = await tx
@@ -444,7 +446,7 @@ export async function forgetProjects(tx: Tx, notification: NotificationRecord): 
   for (const { seq, done_at, message } of rows.map(noticeOf)) {
     if (message.range === undefined) continue;
     if (done_at !== null) {
-      // Only the title of it is shown, and the title of a digest names nothing.
+      // A digest stays: only its title is shown, and that names no project.
       const isOurs = message.items.every(({ seen }) =>
         seen.project_ids.some((id) => notification.projects.includes(id)),
       );

@@ -1,4 +1,7 @@
-/** Notifications: where problems are sent, and which ones. notices.ts has their deliveries. */
+/**
+ * Notifications: the targets to which problems are sent, and the selected problems. Their
+ * deliveries are in notices.ts.
+ */
 import { defined } from '@berth/kit/defined';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import {
@@ -74,7 +77,7 @@ async function refuseTakenName(tx: Tx, name: string, except: string | null): Pro
 }
 
 /**
- * Returns the ids of the notifications all of whose projects exist and are visible; there are at
+ * Returns the ids of the notifications whose projects all exist and are visible to the caller; at
  * most MAX_NOTIFICATIONS.
  */
 async function visibleTo(db: Database, access: ProjectAccess): Promise<string[]> {
@@ -190,7 +193,7 @@ function patchNotification(
   return db.write(async (tx) => {
     await db.capabilities.lockName(tx, 'notifications');
     if (change.name !== undefined) await refuseTakenName(tx, change.name, id);
-    // Keeps deliveries about the earlier projects from beginning meanwhile.
+    // The lock keeps deliveries about the old projects from beginning meanwhile.
     await db.capabilities.lockName(tx, `notification:${id}`);
     const before = await tx
       .selectFrom('notifications')
@@ -215,7 +218,8 @@ function patchNotification(
     if (lacksSome(changed.projects, notificationOf(before).projects))
       await forgetProjects(tx, changed);
     if (change.target === undefined) return changed;
-    // A delivery that failed at the old target can work at the new one.
+    // Retries unfinished deliveries at once: they failed at the old target and can succeed at the
+    // new one.
     await tx
       .updateTable('notices')
       .set(FRESH)

@@ -62,18 +62,21 @@ export type OpenStores = {
   databaseUrl: string;
   log: StoreLog;
   now?: () => number;
-  /** For tests: the bytes with which `sqlite::memory:` starts. The migrations take 30 ms. */
+  /** For tests: initial content of `sqlite::memory:`, which saves the 30 ms of the migrations. */
   image?: Buffer;
   /** Runs before the migration of a database that has tables. */
   before?: BeforeMigration;
-  /** DOMAIN_QUARANTINE */
+  /** DOMAIN_QUARANTINE in ms. */
   domainQuarantineMs?: number;
 };
 
-/** The stores of one database. Only app.ts and tests name all of them. */
+/** The stores of one database. Only app.ts and tests use all of them. */
 export type AllStores = ReturnType<typeof storesOn>;
 
-/** Throws StoreError, whose message is for the person who starts the control plane. */
+/**
+ * Opens the database and migrates it. Throws StoreError, whose message is for the person who starts
+ * the control plane.
+ */
 export async function openStores({
   databaseUrl,
   log,
@@ -91,8 +94,8 @@ export async function openStores({
 }
 
 /**
- * Opens the database for the recovery of an admin, beside a control plane that might be running.
- * Throws StoreError, whose message is for the operator.
+ * Opens the database to recover an admin account, while a control plane can be running. Throws
+ * StoreError, whose message is for the operator.
  */
 export async function openRecovery({ databaseUrl, log }: OpenStores): Promise<{
   recover(given: Recovery, now: number): Promise<Recovered>;
@@ -103,8 +106,8 @@ export async function openRecovery({ databaseUrl, log }: OpenStores): Promise<{
 }
 
 /**
- * Opens the record of backups beside a control plane that might be running. Throws StoreError,
- * `older_database` before the first start of this version.
+ * Opens the record of backups, while a control plane can be running. Throws StoreError;
+ * `older_database` if this version has not migrated the database yet.
  */
 export async function openBackups({
   databaseUrl,
@@ -115,7 +118,7 @@ export async function openBackups({
 }
 
 /**
- * Opens what `berth rotation` reads, beside a control plane that might be running. Throws
+ * Opens the data that `berth rotation` reads, while a control plane can be running. Throws
  * StoreError.
  */
 export async function openRotation({
@@ -132,8 +135,8 @@ export async function openRotation({
 }
 
 /**
- * Opens a database for an export (`existing`: beside a control plane that might be running) or an
- * import (`new`: creates the tables, and takes the lock of a SQLite file). Throws StoreError.
+ * Opens a database for an export (`existing`: a control plane can be running) or an import (`new`:
+ * creates the tables, and takes the lock of a SQLite file). Throws StoreError.
  */
 export async function openTransfer(
   databaseUrl: string,
@@ -151,8 +154,8 @@ const schemaOf = (db: Pick<Database, 'capabilities'>): string =>
   Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '';
 
 /**
- * Creates stores with their own memory, as in a separate process. `newId`: ids also decide the
- * order of otherwise equal rows.
+ * Creates stores with their own memory, as in a separate process. `newId`: tests can set it,
+ * because ids decide the order of otherwise equal rows.
  */
 export function storesOn(
   db: Database,

@@ -1,7 +1,7 @@
 /**
- * Keyset pagination: the cursor is the sort key of the last row of a page, so a new or deleted row
- * neither repeats nor hides another row. The cursor is opaque to callers (base64url of a JSON
- * array).
+ * Keyset pagination: the cursor is the sort key of the last row of a page, so added or deleted rows
+ * never cause another row to be repeated or skipped. The cursor is opaque to callers (base64url of
+ * a JSON array).
  */
 import { type SelectQueryBuilder, sql } from 'kysely';
 import { invalid } from '../domain/platform/errors.ts';
@@ -10,7 +10,10 @@ import type { Tables } from './engine/tables.ts';
 
 type Key = readonly (string | number)[];
 
-/** Decodes a cursor. `shape`: the types of the key's parts. Throws validation on field `cursor`. */
+/**
+ * Decodes a cursor. `shape`: the types of the key's parts. Throws validation for the field
+ * `cursor`.
+ */
 export function keyAfter<const S extends readonly ('string' | 'number')[]>(
   cursor: string | null,
   shape: S,
@@ -28,8 +31,8 @@ export function keyAfter<const S extends readonly ('string' | 'number')[]>(
 }
 
 /**
- * Returns whether a row can have this value: PostgreSQL answers other values with an error, not
- * with an empty page.
+ * Returns whether a column can hold this value. For other values, PostgreSQL returns an error
+ * instead of an empty page.
  */
 const isSortKey = (part: unknown): boolean =>
   typeof part === 'number'
@@ -44,7 +47,7 @@ function parse(cursor: string): unknown {
   }
 }
 
-/** Returns a page. `rows` has one row more than the page if there is a next page. */
+/** Returns a page. `rows` must have one row more than the page if there is a next page. */
 export function paged<R, T>(
   rows: readonly R[],
   page: Page,
@@ -61,7 +64,7 @@ export function paged<R, T>(
 }
 
 /**
- * Returns a page of the query's rows, newest first. `query`: on one table, with the columns
+ * Returns a page of the query's rows, newest first. `query`: on one table with the columns
  * `created_at` and `id`.
  */
 export async function newestFirst<

@@ -1,6 +1,6 @@
 /**
- * Finds the project that has a domain prefix and changes the owner, inside the caller's
- * transaction. A prefix that ran stays reserved for its last project for a while
+ * Finds the project that has a domain prefix, and changes the owner of a prefix, inside the
+ * caller's transaction. A prefix that was in use stays reserved for its last project for some time
  * (DOMAIN_QUARANTINE), like a custom domain (domains.ts).
  */
 import { sql } from 'kysely';
@@ -20,7 +20,8 @@ export const lockPrefix = ({ capabilities }: Database, tx: Tx, prefix: string): 
   capabilities.lockName(tx, `prefix:${prefix}`);
 
 /**
- * Returns why the project cannot have the prefix; null: it can. Call it with the prefix locked.
+ * Returns why the project cannot have the prefix, or null if it can. Call it with the prefix
+ * locked.
  */
 export async function prefixUse(
   tx: Tx,
@@ -37,9 +38,9 @@ export async function prefixUse(
 }
 
 /**
- * Gives the prefix to the project. Returns why it cannot have it; null: it has it now. Call it
- * with the prefix locked, after `prefixUse`. A new claim gets a new id, also for the same project:
- * session cookies from before stay invalid.
+ * Gives the prefix to the project. Returns the reason if this is refused, or null. Call it with the
+ * prefix locked, after `prefixUse`. A new claim gets a new id, even for the same project, so that
+ * older session cookies stay invalid.
  */
 export async function claimPrefix(
   { newId, quarantineMs }: Claiming,
@@ -78,7 +79,10 @@ const putClaim = (
     .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
     .execute();
 
-/** Most prefixes that a project can give up within the quarantine: each one keeps a row. */
+/**
+ * Maximum number of prefixes that a project can give up within the quarantine: each one keeps a
+ * row.
+ */
 const MAX_KEPT = 200;
 async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<boolean> {
   const { count } = await tx
@@ -90,7 +94,10 @@ async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<bo
   return Number(count) >= MAX_KEPT;
 }
 
-/** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
+/**
+ * Claims the prefix of a release. Throws domain_prefix_taken. (A constraint ensures that the
+ * prefixes in the settings of projects are unique.)
+ */
 export async function claimReleasePrefix(
   claiming: Claiming,
   tx: Tx,
@@ -106,8 +113,8 @@ export async function claimReleasePrefix(
 }
 
 /**
- * Releases prefixes that the project gave up. A prefix that neither ran nor is in progress has no
- * visitors, so it is free at once.
+ * Releases prefixes that the project gave up. A prefix that never ran and has no deployment in
+ * progress had no visitors, so it is free at once.
  */
 export async function releasePrefixes(
   tx: Tx,
@@ -133,8 +140,8 @@ export async function releasePrefixes(
 }
 
 /**
- * Ends the quarantine of a prefix. Returns whether it was kept. Throws wrong_state if a project has
- * or serves it.
+ * Ends the quarantine of a prefix. Returns whether it was in quarantine. Throws wrong_state if a
+ * project has or serves the prefix.
  */
 export async function freePrefix(db: Database, tx: Tx, prefix: string): Promise<boolean> {
   await lockPrefix(db, tx, prefix);
@@ -148,7 +155,7 @@ export async function freePrefix(db: Database, tx: Tx, prefix: string): Promise<
   return claim !== undefined;
 }
 
-/** Releases all prefixes of a project that is removed. */
+/** Releases all prefixes of a project that is being removed. */
 export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number): Promise<void> {
   const held = await tx
     .selectFrom('prefix_claims')
@@ -165,8 +172,8 @@ export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number)
 }
 
 /**
- * A deployment in progress goes live at the prefix that it began with, whatever the project is set
- * to by then.
+ * A deployment in progress goes live at the prefix with which it began, even if the project's
+ * settings have another one by then.
  */
 async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
   const ran = tx
@@ -184,9 +191,9 @@ async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promi
 }
 
 /**
- * Makes the claims match the projects again, and deletes those whose quarantine is over. An earlier
- * version that runs beside this one creates, moves, rolls back and deletes projects without claims.
- * A prefix that is served until the next deployment is in use until then.
+ * Makes the claims match the projects, and deletes claims whose quarantine is over. An older
+ * version that runs beside this one creates, moves, rolls back and deletes projects without
+ * changing claims. A prefix that is served until the next deployment stays in use until then.
  */
 export async function sweepPrefixes(claiming: Claiming, now: number): Promise<void> {
   const { db, newId, quarantineMs } = claiming;
@@ -251,8 +258,8 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
 const SWEPT_AT_ONCE = 500;
 
 /**
- * Returns whether another project serves the prefix: a project that gave up a prefix publishes it
- * until its next deployment is live.
+ * Returns whether another project serves the prefix: a project that gave up a prefix still
+ * publishes it until its next deployment is live.
  */
 async function isServedByOthers(
   tx: Tx,

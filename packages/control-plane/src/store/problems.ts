@@ -1,6 +1,6 @@
 /**
- * The problems that Berth found. One row for each kind and subject; a lock makes control planes
- * judge one after the other.
+ * The problems that Berth found: one row for each kind and subject. A lock ensures that only one
+ * control plane at a time updates them.
  */
 import { sql } from 'kysely';
 import {
@@ -18,10 +18,13 @@ import type { PinnedDataset } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
-/** Observations of one transaction: 10,000 problems at once must not block other requests. */
+/**
+ * Maximum number of observations in one transaction: 10,000 problems at once must not block other
+ * requests.
+ */
 const AT_ONCE = 200;
 const SWEPT_AT_ONCE = 500;
-/** States that say whether the last attempt worked. */
+/** States that show whether the last attempt succeeded. */
 const JUDGED = ['running', 'retired', 'failed'] as const;
 
 const recordOf = (row: Row<'problems'>): ProblemRecord => ({
@@ -222,12 +225,12 @@ async function standingsOf(
     .selectFrom('deployments')
     .select(['id', 'project_id', 'health_status', 'health_detail'])
     .where('status', '=', 'running')
-    // A stop takes the health away.
+    // Excludes stopped deployments, which have no health.
     .where((eb) => eb.or([eb('stopped_first', 'is', null), eb('health_status', 'is not', null)]))
     .$if(ids !== null, (q) => q.where('project_id', 'in', ids ?? []))
     .orderBy('generation')
     .execute();
-  // The newest one wins.
+  // Later rows overwrite earlier ones in the map, so the newest deployment of a project wins.
   const runs = new Map(
     running.map((row) => [
       row.project_id,

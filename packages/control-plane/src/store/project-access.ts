@@ -1,7 +1,7 @@
 /**
- * Which projects a caller can see, as conditions of queries. The table `project_members` decides: a
- * project without rows is visible to every user. Its rows outlive a deleted project while the feed
- * has events of it, so that its events stay hidden.
+ * Conditions for queries that limit projects to those that a caller can see. The table
+ * `project_members` decides: a project without rows is visible to every user. The rows of a deleted
+ * project stay while the feed has its events, so that these events stay hidden.
  */
 import { type RawBuilder, sql } from 'kysely';
 import type { Member } from '@berth/wire/project';
@@ -10,16 +10,13 @@ import { invalid } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Tx } from './engine/tables.ts';
 
-/** Stands for a reader without an account: it sees only projects without members. */
+/** A caller without an account, who sees only projects without members. */
 export const NOBODY: ProjectAccess = { userId: '', isAdmin: false, only: null };
 
-/** As many as a token can have. */
+/** The maximum number of projects of a token. */
 const FEW = 100;
 
-/**
- * Returns the condition on a column with ids of projects; null: no condition, because the caller
- * sees every project.
- */
+/** Returns a condition on a column with project ids; null if the caller can see every project. */
 export function visible(
   access: ProjectAccess | undefined,
   column: string,
@@ -34,9 +31,9 @@ export function visible(
 }
 
 /**
- * Returns the ids of the projects that a caller can see if they are few; null: all, or more. A list
- * reads few projects one by one. With the condition alone it would read every row of all the
- * projects that it must not show, until its page is full.
+ * Returns the ids of the projects that a caller can see if they are few; null if the caller can see
+ * all projects, or many. A list then reads these projects one by one. With only the condition of
+ * `visible`, it would read the rows of all hidden projects until its page is full.
  */
 export async function fewVisible(
   db: Db,
@@ -53,7 +50,7 @@ export async function fewVisible(
   return rows.length > FEW ? null : rows.map(({ id }) => id);
 }
 
-/** Returns the ids that the caller can see. Deleted projects count as they were. */
+/** Returns the ids that the caller can see. For deleted projects, the last members count. */
 export async function visibleOf(
   db: Db,
   ids: readonly string[],
@@ -75,7 +72,7 @@ export async function visibleOf(
   return wanted;
 }
 
-/** Writes the rows of a project. Call it with the row of the project locked. */
+/** Writes the member rows of a project. The caller must have locked the project's row. */
 export async function setMembers(
   tx: Tx,
   projectId: string,
@@ -90,7 +87,7 @@ export async function setMembers(
 }
 
 /**
- * Refuses new members that do not exist. A deleted user can stay in the list: the last one keeps
+ * Refuses new members that do not exist. A deleted user can stay in the list: the last member keeps
  * the project restricted.
  */
 export async function refuseUnknownMembers(
@@ -111,7 +108,7 @@ export async function refuseUnknownMembers(
 export type LeftProject = { id: string; name: string; isLast: boolean };
 /**
  * Removes a deleted user from the members of projects. The last member stays in the list, because
- * an empty list would open the project to every user. Returns the projects of the user.
+ * an empty list would open the project to every user. Returns the user's projects.
  */
 export async function leaveProjects(
   { capabilities }: Database,
@@ -154,7 +151,7 @@ export async function leaveProjects(
 }
 
 /**
- * Removes the rows of deleted projects of which the feed has no event any more. Returns the number
+ * Removes the rows of deleted projects that no longer have events in the feed. Returns the number
  * of removed rows.
  */
 export async function removeOldMembers(db: Database): Promise<number> {

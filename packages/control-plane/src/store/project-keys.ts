@@ -1,6 +1,6 @@
 /**
- * The wrapped keys of projects (secrets/vault.ts), which are deleted with their project, and the
- * keys of values that belong to no project.
+ * Wrapped keys: one for each project (secrets/vault.ts), deleted with the project, and keys for
+ * values that belong to no project.
  */
 import { DomainError } from '../domain/platform/errors.ts';
 import {

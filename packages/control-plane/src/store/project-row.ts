@@ -1,9 +1,9 @@
-/** The row of a project. */
+/** Reads and locks the row of a project. */
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
-/** Throws not_found. */
+/** Returns the row. Throws not_found if it is undefined. */
 export function existing(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
   if (row === undefined) throw new DomainError('not_found', `no project has the id ${id}`);
   return row;

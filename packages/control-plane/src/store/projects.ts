@@ -68,8 +68,8 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
 }
 
 /**
- * Relies on the unique constraints, because two requests can arrive at the same time, and turns
- * their errors into domain errors.
+ * Turns violations of the unique constraints into domain errors: two requests can arrive at the
+ * same time.
  */
 async function refuseTakenName<T>(db: Database, wanted: Wanted, run: () => Promise<T>): Promise<T> {
   try {
@@ -80,12 +80,12 @@ async function refuseTakenName<T>(db: Database, wanted: Wanted, run: () => Promi
     );
     if (column === undefined) throw error;
     await db.write((tx) => refuseTaken(db, tx, wanted));
-    // The other project was deleted since.
+    // The project that had the value was deleted meanwhile.
     throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
   }
 }
 
-/** Throws domain_prefix_taken. `refuseTaken` locked the prefix. */
+/** Claims the prefix, which `refuseTaken` has locked. Throws domain_prefix_taken. */
 async function takePrefix(
   claiming: Claiming,
   tx: Tx,
@@ -222,18 +222,18 @@ function patchProject(
       const row = await tx
         .updateTable('projects')
         .set(settingColumns(patch))
-        // Makes plans from the old settings stale: such a deployment could have a domain prefix
-        // that is free by then.
+        // Makes plans with the old settings stale: their deployment could get a domain prefix that
+        // is free by then.
         .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
-        // While the project was public, the application could read its visitors' session
-        // cookies. They must not open it now.
+        // While the project was public, its application could read its visitors' session cookies.
+        // These cookies must no longer open it.
         .$if(patch.auth_required === true && project.auth_required === 0, (q) =>
           q.set((eb) => ({ auth_epoch: eb('auth_epoch', '+', 1) })),
         )
         .where('id', '=', id)
         .returningAll()
         .executeTakeFirstOrThrow();
-      // The caller checked its patch against settings that might have changed since.
+      // Checks the patch again: the settings might have changed since the caller's check.
       const problem = replaceProblem(projectOf(row));
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       await writeEvents(db, tx, [
@@ -254,12 +254,13 @@ function markProjectDeleting(
   return db.write(async (tx) => {
     const project = await lockedProject(db, tx, id);
     guard?.(projectOf(project));
-    // A second request can add the volumes. It never takes them back: they might be gone already.
+    // A second request can add the deletion of the volumes but cannot cancel it: they might already
+    // be deleted.
     if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0))
       return projectOf(project);
     const marked = await tx
       .updateTable('projects')
-      // Makes earlier plans stale, so that none creates a deployment in a project that is being
+      // Makes existing plans stale, so that none creates a deployment in a project that is being
       // deleted.
       .set((eb) => ({
         deleting_at: project.deleting_at ?? now,
@@ -339,7 +340,7 @@ export const projectEvent = (
   message: `project ${project.name} ${what}${more}`,
 });
 
-/** Throws env_conflict if a variable has the name of a secret. */
+/** Throws env_conflict if an environment variable has the name of a secret. */
 async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']): Promise<void> {
   const secrets = await tx
     .selectFrom('project_secrets')
@@ -373,7 +374,7 @@ function withDefaults({ name, ...given }: ProjectCreate): {
   };
 }
 
-/** Unique values that a request sets; null: unchanged. */
+/** Unique values that a request sets; null if a value is not changed. */
 type Wanted = { id: string | null; name: string | null; domain_prefix: string | null };
 const TAKEN = { name: 'another project already has this name', domain_prefix: PREFIX_SET };
 
@@ -383,7 +384,7 @@ async function refuseTaken(
   tx: Tx,
   { id, name, domain_prefix }: Wanted,
 ): Promise<void> {
-  // Locks before it reads, so that a waiting transaction sees the rows of the other one.
+  // Locks before it reads, so that a transaction that waited sees the rows of the other one.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void =>
@@ -394,8 +395,8 @@ async function refuseTaken(
       .select('name')
       .where((eb) => eb.or([eb('name', '=', name), eb('id', '=', name)]))
       .executeTakeFirst();
-    // Ids are looked up before names, so a project with another one's id as its name would never be
-    // found.
+    // Ids are looked up before names, so a project whose name is the id of another project could
+    // never be found.
     if (other !== undefined)
       add('name', other.name === name ? TAKEN.name : 'it is the id of another project');
   }
@@ -412,8 +413,8 @@ async function refuseTaken(
 }
 
 /**
- * Returns whether the project can be removed. Only a marked project is removed, never one that
- * merely has no work.
+ * Returns whether the project can be removed. Only a project that is marked for deletion can, never
+ * one that is merely idle.
  */
 async function removable(
   tx: Tx,
@@ -436,9 +437,9 @@ async function removable(
     .limit(1)
     .execute();
   if (open.length > 0) return 'in use';
-  // A container can exist that no registration has reported yet, for example because the message
-  // was lost. So the node must first make a new list of its containers. (A list that arrives later
-  // is not enough: it might have been made earlier.)
+  // A container can exist that no registration has reported yet, for example because a message was
+  // lost. So the node must first make a new list of its containers. (A list that arrives later is
+  // not enough, because it might have been made earlier.)
   const unseen = await tx
     .selectFrom('tasks')
     .innerJoin('nodes', 'nodes.id', 'tasks.node_id')
@@ -453,15 +454,16 @@ async function removable(
         ]),
       ]),
     )
-    // A task that no agent claimed started nothing. A removal that no agent claimed removed
-    // nothing.
+    // Ignores tasks that no agent claimed: they started no container. A removal that no agent
+    // claimed still counts, because it removed no container.
     .where((eb) =>
       eb.or([
         eb('tasks.attempt', '>', 0),
         eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')]),
       ]),
     )
-    // Contract-only agents never report containers. A Berth agent might not have reported them yet.
+    // Skips contract-only agents, which never report containers. A Berth agent might not have
+    // reported its containers yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) =>
       eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]),
@@ -481,8 +483,8 @@ async function removable(
 }
 
 /**
- * Returns whether each of these nodes came back as another one that has listed its containers
- * since. `doubtful`: node -> its last end.
+ * Returns whether the machine of each of these nodes has returned as another node and has listed
+ * its containers since. `doubtful`: maps a node to the end of the last work on it.
  */
 async function areElsewhere(
   tx: Tx,
@@ -511,7 +513,7 @@ async function areElsewhere(
 }
 
 /**
- * Removes the deployments' logs one by one and yields between them: one transaction for millions of
+ * Removes the deployments' logs one by one and yields in between: one transaction for millions of
  * lines would block the platform.
  */
 async function removeLogs(db: Database, projectId: string): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * `look` tasks into a repository. Their rows name no project, because no plan creates or ends them;
- * a payload can name one.
+ * `look` tasks: an agent inspects a repository before or without a project. No plan creates or ends
+ * them, so their rows name no project; the payload can name one.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
@@ -40,7 +40,7 @@ const recordOf = (row: Row<'tasks'>): RepositoryLookRecord => {
 };
 
 type Asked = Omit<RepositoryLookPayload, 'repository'>;
-/** Equal requests get the same text in the table, so the order of the fields matters. */
+/** The order of the fields is fixed, so that equal requests have the same text in the table. */
 const payloadOf = ({ git_url, branch, project_id }: Asked): RepositoryLookPayload => ({
   repository: true,
   git_url,
@@ -48,7 +48,7 @@ const payloadOf = ({ git_url, branch, project_id }: Asked): RepositoryLookPayloa
   ...defined({ project_id }),
 });
 
-/** The index tasks_project_kind finds them. */
+/** Matches the index tasks_project_kind. */
 const isLook = sql<boolean>`project_id is null and kind = 'look'`;
 const looks = (db: Db | Tx) => db.selectFrom('tasks').where(isLook);
 
@@ -65,7 +65,7 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   };
 }
 
-/** Reads one row: a report can have 200 KB, and anybody can ask. */
+/** Reads only one row: a report can have 200 KB, and anybody can request a look. */
 async function findSameLook(
   tx: Db | Tx,
   of: Asked,
@@ -120,8 +120,8 @@ function createLook(
   now: number,
 ): Promise<RepositoryLookRecord> {
   return db.write(async (tx) => {
-    // The second of two concurrent requests finds the task of the first, and the limit holds
-    // with several control planes.
+    // Takes a lock, so that the second of two concurrent requests finds the task of the first, and
+    // the limit also holds with several control planes.
     await db.capabilities.lockName(tx, LOCK);
     const sameLook = await findSameLook(tx, look.payload, now);
     if (sameLook !== null) return sameLook;

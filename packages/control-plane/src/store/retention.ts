@@ -1,6 +1,6 @@
 /**
- * Removes old history in small steps (domain/deployments/retention.ts), and returns the freed space
- * to the disk.
+ * Removes old history in small steps (domain/deployments/retention.ts), and returns freed space to
+ * the file system.
  */
 import type {
   Keep,
@@ -19,14 +19,14 @@ import { thinOld } from './deployment-retention.ts';
 import { removeUnreachableCopies } from './volumes.ts';
 
 /**
- * Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports can be sent
- * again.
+ * How long to keep finished `sync` tasks: they are listed for 1 h, and an agent can send their
+ * reports again.
  */
 const SYNCS_KEPT_MS = 7 * 86_400_000;
 const SYNCS_PER_STEP = 100;
 /**
- * After each 500 steps of removal, up to 200 steps return free space to the disk, so a full disk
- * gets space before the pass ends.
+ * After every 500 steps of removal, up to 200 steps return free space to the file system, so that a
+ * full disk gets space before the pass ends.
  */
 const STEPS_PER_SHRINK = 500;
 const SHRINK_STEPS = 200;
@@ -87,7 +87,8 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
           .$if(rowLocks, (q) => q.forUpdate())
           .executeTakeFirstOrThrow();
         const held = JSON.parse(row.value) as { by: string; until: number };
-        // An expiry later than that of a new claim is from before the machine's clock was set back.
+        // An expiry later than that of a new claim means that the machine's clock was set back
+        // since: the claim counts as expired.
         if (held.by !== by && held.until > now && held.until <= until) return false;
         await tx.updateTable('meta').set({ value }).where('key', '=', CLAIM_KEY).execute();
         return true;
@@ -97,7 +98,7 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
 }
 
 /**
- * Removes old `sync` tasks. It walks the index of all of them page by page: they are few, because
+ * Removes old `sync` tasks. Reads the index of all `sync` tasks page by page; they are few, because
  * old ones are removed.
  */
 async function* oldSyncs(db: Database, before: number): AsyncGenerator<void, void, void> {

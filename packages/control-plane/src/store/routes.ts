@@ -22,9 +22,9 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
 });
 
 /**
- * Returns the time of a route that is published now: later than those of `others`, whose address it
- * has. The machine's clock might have been set back since, and of two routes with one address only
- * the later one is published (routing/traefik.ts).
+ * Returns the time for a route that is published now: later than the times of `others`, which have
+ * the same address. The machine's clock might have been set back, and of two routes with one
+ * address only the later one is published (routing/traefik.ts).
  */
 export async function afterAll(
   others: SelectQueryBuilder<Tables, 'routes', object>,

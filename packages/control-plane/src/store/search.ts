@@ -1,9 +1,7 @@
-/** Search for a part of a text, in any case. */
+/** Searches for a part of a text, ignoring case. */
 import { type RawBuilder, sql } from 'kysely';
 
-/**
- * Returns the condition that one of these columns, or several of them in a row, contain the part.
- */
+/** Returns the condition that the concatenated columns contain `part`. */
 export function contains(columns: readonly string[], part: string): RawBuilder<boolean> {
   const pattern = `%${part.toLowerCase().replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
   const text = sql.join(

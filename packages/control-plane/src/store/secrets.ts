@@ -1,6 +1,6 @@
 /**
- * The sealed secrets of projects. Only the vault opens them (secrets/vault.ts). They are deleted
- * with their project.
+ * The sealed secrets of projects, deleted with their project. Only the vault can open them
+ * (secrets/vault.ts).
  */
 import { sql } from 'kysely';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
@@ -131,7 +131,7 @@ const secretRow = (db: Db, projectId: string, name: string): Promise<Shown | und
     .where('name', '=', name)
     .executeTakeFirst();
 
-/** Returns the locked project. Throws not_found, being_deleted, and what the guard throws. */
+/** Returns the locked project. Throws not_found, being_deleted, and errors of the guard. */
 async function changeableProject(
   db: Database,
   tx: Tx,
@@ -189,8 +189,8 @@ async function writeSecret(
 }
 
 /**
- * Removes the variable from the copies that deployments have of the settings: a release gets the
- * current value of the secret instead.
+ * Removes the variable from the settings that deployments have copied: a rollback gets the current
+ * value of the secret instead.
  */
 async function forgetVariable(
   db: Database,

@@ -9,7 +9,7 @@ import {
 export const LIVE_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter(
   (state) => !isTerminal(state),
 );
-/** Deployments in these states have work under way. */
+/** Deployments in these states have work in progress. */
 export const UNSETTLED_STATES: readonly DeploymentState[] = DEPLOYMENT_STATES.filter(
   (state) => !isSettled(state),
 );

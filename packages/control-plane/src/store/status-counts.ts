@@ -1,8 +1,8 @@
 /**
- * Counts deployments by state. Live deployments are few and are counted each time. Deployments in
- * terminal states are all that the platform ever had: they are counted page by page, with a yield
- * after each page. If one page holds them all, they are counted each time. If not, they are counted
- * again when the last count is 10 minutes old.
+ * Counts deployments by state. Live deployments are few and are counted at each call. Deployments
+ * in terminal states are the whole history of the platform: they are counted page by page, with a
+ * yield after each page. If they fit into one page, they are counted at each call; otherwise only
+ * if the last count is 10 minutes old.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeploymentState, TERMINAL_STATES } from '@berth/wire/vocabulary';
@@ -34,7 +34,7 @@ export function createStatusCounts(db: Db): () => Promise<Map<DeploymentState, n
     const isQuick = ended === null || total < A_PAGE;
     if (isQuick || performance.now() - countedAt > RECOUNT_MS)
       counting ??= count().finally(() => (counting = null));
-    // Returns the last count while a long count runs.
+    // Returns the last result while a long count is running.
     if (!isQuick) counting?.catch(() => undefined);
     const endedCounts = (isQuick ? await counting : ended) ?? new Map<DeploymentState, number>();
     const live = await db

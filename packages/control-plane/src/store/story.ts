@@ -1,6 +1,6 @@
 /**
- * Writes lines of deployments' stories inside the caller's transaction, and keeps each story short.
- * No other file writes them.
+ * Writes the lines of deployments' stories inside the caller's transaction, and limits the length
+ * of each story. No other file writes story lines.
  */
 import { defined } from '@berth/kit/defined';
 import {
@@ -15,8 +15,8 @@ import type { Tx } from './engine/tables.ts';
 type Line = { deployment_id: string; kind: string; message: string };
 
 /**
- * `sameBy`: what makes the line a repetition of an earlier line, which it then replaces; null: it
- * never is.
+ * `sameBy`: the property (words or kind) by which the new line repeats an older line and replaces
+ * it; null if it never does.
  */
 export async function writeStoryLine(
   tx: Tx,
@@ -36,13 +36,14 @@ export async function writeStoryLine(
       }),
     })
     .execute();
-  // A line that never repeats belongs to a step, and the number of steps is bounded.
+  // Lines that never repeat need no limit: each belongs to a step, and the number of steps is
+  // bounded.
   if (sameBy !== null && before === undefined) await shorten(tx, line.deployment_id);
 }
 
 /**
- * Removes the earlier line: its repetition is written at the end, so the story is in the order of
- * the last times.
+ * Removes the older line. Its repetition is written at the end, so the story is sorted by the time
+ * of the last occurrence.
  */
 async function removeRepeated(
   tx: Tx,
@@ -73,7 +74,7 @@ async function shorten(tx: Tx, deploymentId: string): Promise<void> {
     .orderBy('id')
     .execute();
   if (lines.length <= STORY_LINES) return;
-  // From the first removal on, the line behind the head says how many lines were removed.
+  // After the first removal, the line behind the head shows the number of removed lines.
   const notice = lines[STORY_HEAD];
   if (notice === undefined) return;
   const first = notice.kind === LEFT_OUT ? 0 : 1;

@@ -16,7 +16,7 @@ type Expiring =
 const ROWS_A_STEP = 500;
 
 /**
- * Removes up to about ROWS_A_STEP expired rows, the oldest first, and returns how many. These
+ * Removes up to about ROWS_A_STEP expired rows, oldest first, and returns their number. These
  * tables have an index on `expires_at`.
  */
 export async function removeExpired(

@@ -1,6 +1,6 @@
 /**
- * Queries about a task's row that several files use. A task without a project is created and ended
- * by the store of its kind, by compare-and-set on attempt and lease: no plan knows it.
+ * Queries on the row of a task, for several files. A task without a project is created and ended by
+ * the store of its kind and not by a plan, with a compare-and-set on attempt and lease.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
@@ -11,13 +11,13 @@ import { DomainError } from '../domain/platform/errors.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 
-/** A literal, because with a parameter SQLite does not use the partial index `tasks_sync`. */
+/** A literal in the SQL: with a parameter, SQLite does not use the partial index `tasks_sync`. */
 export const isSync = sql<boolean>`kind = 'sync'`;
 
-/** A literal, because with a parameter SQLite does not use the partial index `tasks_clean`. */
+/** A literal in the SQL: with a parameter, SQLite does not use the partial index `tasks_clean`. */
 export const isClean = sql<boolean>`kind = 'clean'`;
 
-/** The end of a task that no agent will report. */
+/** Columns of a task that ends without a report from an agent. */
 export const lostAt = (
   now: number,
 ): { status: 'lost'; finished_at: number; lease_expires_at: null } => ({
@@ -27,8 +27,8 @@ export const lostAt = (
 });
 
 /**
- * Ends a claimed task of this kind with its agent's report. Returns undefined if it has ended or
- * has another lease.
+ * Ends a claimed task of this kind with the report of its agent. Returns undefined if the task has
+ * ended or has another lease.
  */
 export const endReported = (
   db: Db | Tx,
@@ -47,12 +47,15 @@ export const endReported = (
     .where('id', '=', id)
     .where(kind)
     .where('finished_at', 'is', null)
-    // Agents that get these tasks use leases, so only a claimed task can end.
+    // Only a claimed task can end here: agents that get these tasks use leases.
     .where('lease_token', '=', leaseToken ?? '')
     .returning(['status', 'payload'])
     .executeTakeFirst();
 
-/** Changes an overdue task of this kind. Returns undefined if it changed since `task` was read. */
+/**
+ * Changes an overdue task of this kind. Returns undefined if the task has changed since `task` was
+ * read.
+ */
 export const changeOverdue = (
   db: Db | Tx,
   kind: Expression<SqlBool>,
@@ -65,7 +68,7 @@ export const changeOverdue = (
     .where(kind)
     .where('finished_at', 'is', null)
     .where('attempt', '=', task.attempt)
-    // A lease that was renewed meanwhile stays valid, except after the wall deadline.
+    // A lease that was renewed meanwhile stays valid, unless the wall deadline has passed.
     .$if(why !== 'wall', (q) =>
       q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at),
     )
@@ -73,7 +76,7 @@ export const changeOverdue = (
     .executeTakeFirst();
 
 /**
- * Returns the answer to a report on a task that has ended or has another attempt. Throws
+ * Returns the answer to a report on a task that has already ended or has a newer attempt. Throws
  * stale_lease, task_over.
  */
 export function repeatedReport(
@@ -88,7 +91,7 @@ export function repeatedReport(
   return task.status;
 }
 
-/** Throws not_found. */
+/** Returns the row of a task. Throws not_found. */
 export async function taskRow(db: Db, id: string): Promise<Row<'tasks'>> {
   const row = await db.selectFrom('tasks').selectAll().where('id', '=', id).executeTakeFirst();
   if (row === undefined) throw new DomainError('not_found', 'the task does not exist');

@@ -1,6 +1,6 @@
 /**
- * Tasks and their leases: offering, claiming, renewing. Only a plan creates and ends tasks
- * (commit-plan.ts), except `sync` tasks.
+ * Tasks and their leases: offers, claims and renewals. Only a plan creates and ends tasks
+ * (commit-plan.ts), except tasks without a project, such as `sync` tasks.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { TaskProgress } from '@berth/wire/dataset';
@@ -31,12 +31,14 @@ const CLAIMED: Record<TaskKind, string> = {
   move: 'started to copy the volumes',
 };
 
-/** Longest time between two polls of an agent: a poll can be held for MAX_HOLD_SECONDS. */
+/**
+ * Longest time in ms between two polls of an agent: a long poll is held for up to MAX_HOLD_SECONDS.
+ */
 const LONGEST_POLL_MS = (MAX_HOLD_SECONDS + 30) * 1000;
 
 type TaskStoreParts = {
   readonly db: Database;
-  /** The last answer of `openByNode`; null: nobody asked yet. */
+  /** The last answer of `openByNode`; null before the first call. */
   open: Map<string, string> | null;
 };
 
@@ -181,7 +183,7 @@ async function storeProgress(
     progress.datasets.length > 0 && progress.datasets.every((d) => d.step === 'done')
       ? { copied_at: now }
       : {};
-  // The agent soon sends the next progress, so this one does not wait for the disk.
+  // Does not wait for the disk, because the agent soon sends newer progress.
   const updated = await tasks.db.writeOne((kysely) =>
     tasks.db.capabilities.unsynced(kysely, (one) =>
       one
@@ -242,13 +244,13 @@ async function overdueTasks(
       ]),
     )
     .execute();
-  // Sorted here: with an ORDER BY, SQLite walks every task that ever existed.
+  // Sorted here: with an ORDER BY, SQLite would read every task that ever existed.
   rows.sort((a, b) => a.seq - b.seq);
   return rows.flatMap(({ agent_version, last_polled_at, last_seen_at, ...row }) => {
     const task = taskOf(row);
     const polledAt = last_polled_at ?? Number.NEGATIVE_INFINITY;
-    // Both times are of the wall clock. If it was set forward, the uptime clock tells when the
-    // agent was heard of, and nothing tells when it polled.
+    // Both times are by the wall clock. If it was set forward, the uptime clock still shows when
+    // the agent last registered, but the time of its last poll is unknown.
     const heardAt = memory.heardAt(row.node_id);
     const hasJumped =
       (last_seen_at ?? 0) < silentSince &&
@@ -263,8 +265,8 @@ async function overdueTasks(
 }
 
 /**
- * `isUnclaimed`: the lack of a claim means that nobody works on the task. (A contract-only agent
- * that polls can work without a claim.)
+ * Returns why the task is overdue. `isUnclaimed`: no claim means that no agent works on the task.
+ * (A contract-only agent that polls can work without a claim.)
  */
 function whyOverdue(
   task: TaskRecord,
@@ -313,7 +315,8 @@ async function tellClaim(db: Database, tx: Tx, task: Row<'tasks'>, now: number):
     kind: 'task_claimed',
     message: `${hostname} ${CLAIMED[task.kind]}${attempt}`,
   };
-  // A failed removal is retried at each report of its node, without limit, so its lines repeat.
+  // A failed removal is retried at each report of its node, without limit, so equal lines count as
+  // repetitions.
   await writeStoryLine(tx, line, now, task.kind === 'retire' ? 'words' : null);
   if (task.kind === 'retire') return;
   await writeEvents(db, tx, [

@@ -38,7 +38,7 @@ export const createUnmanagedStore = (db: Database): UnmanagedStore => ({
           'not_found',
           `${node.hostname} has no container ${container} that a person must remove`,
         );
-      // Deployments that waited for this decide again.
+      // Makes deployments that waited for this removal decide again.
       await tx
         .updateTable('projects')
         .set((eb) => ({ flow_version: eb('flow_version', '+', 1) }))
@@ -117,8 +117,8 @@ async function put(
 }
 
 /**
- * The agent of the node implements only the contract from now on: it does not report the containers
- * of the Berth agent before it.
+ * Records the containers of a Berth agent that was replaced by a contract-only agent, which does
+ * not report them.
  */
 export async function noteContainers(
   tx: Tx,
@@ -142,7 +142,7 @@ export async function noteContainers(
   }
 }
 
-/** A Berth agent lists the containers with labels itself. */
+/** Removes containers with labels from the list, because a Berth agent now reports them itself. */
 export const forgetLabelled = (tx: Tx, nodeId: string): Promise<unknown> =>
   tx
     .deleteFrom('unmanaged_containers')
@@ -151,8 +151,8 @@ export const forgetLabelled = (tx: Tx, nodeId: string): Promise<unknown> =>
     .execute();
 
 /**
- * The node or the project is removed. Containers that are left of a project stay in the list of
- * their node.
+ * Removes the rows of a node or a project that is being removed. Containers that a removed project
+ * leaves behind stay in the list of their node.
  */
 export const forgetUnmanagedOf = (
   tx: Tx,

@@ -1,6 +1,6 @@
 /**
- * The uptime clock, in its one row. If control planes raise it at the same moment, the larger value
- * stays.
+ * The uptime clock, stored in one row. If several control planes advance it at the same moment, the
+ * larger value stays.
  */
 import type { UptimeStore } from '../domain/platform/uptime.ts';
 import type { Database } from './engine/database.ts';
@@ -25,7 +25,7 @@ export function createUptimeStore(db: Database): UptimeStore {
     },
 
     async raise(at) {
-      // The clock is written again in 1 s, so it does not wait for the disk.
+      // Does not wait for the disk, because the clock is written again in 1 s.
       const row = await db.writeOne((kysely) =>
         db.capabilities.unsynced(kysely, (one) =>
           one
@@ -53,7 +53,7 @@ export function createUptimeStore(db: Database): UptimeStore {
 const OBSERVED_BY = 'nodes.observed_by';
 
 /**
- * Clears observation times once: an earlier version wrote them by the machine's clock, which cannot
+ * Clears observation times once: an older version wrote them by the machine's clock, which cannot
  * be compared with the uptime clock. Nodes report again within 30 s. If another control plane might
  * still run that version, the times stay, and a time in the future counts as unknown
  * (flow/single-writer.ts).

@@ -1,6 +1,6 @@
 /**
- * Points of what containers use (domain/nodes/usage.ts). A crash of the machine can lose the newest
- * ones.
+ * Usage points of containers (domain/nodes/usage.ts). A crash of the machine can lose the newest
+ * points.
  */
 import { METRIC_VALUES } from '@berth/wire/metrics';
 import { sql } from 'kysely';
@@ -17,10 +17,10 @@ import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 
 type PointRow = Row<'usage_points'>;
-/** Points in one statement: far below the limit of parameters of both engines. */
+/** Number of points in one statement: far below the parameter limit of both engines. */
 const ROWS_A_STATEMENT = 500;
 const SWEPT_AT_ONCE = 2_000;
-/** Points that a scrape reads. A deployment has one a minute. */
+/** Maximum number of points that a scrape reads. A deployment has one point per minute. */
 const MOST_PRESENT = 5_000;
 
 export const createUsageStore = (db: Database): UsageStore => ({
@@ -133,7 +133,7 @@ async function sweepUsage(db: Database, now: number): Promise<number> {
       tx
         .deleteFrom('usage_points')
         .where('step', '=', step.ms)
-        // At least the oldest slot, however many points it has.
+        // Deletes at least the oldest slot, even if it has more points than the limit.
         .where('slot', last === undefined ? '<' : '<=', last?.slot ?? before)
         .executeTakeFirstOrThrow(),
     );
@@ -142,7 +142,7 @@ async function sweepUsage(db: Database, now: number): Promise<number> {
   return removed;
 }
 
-/** A value that no point has is not known. */
+/** The sum is null only if both values are unknown. */
 const plus = (a: number | null, b: number | null): number | null => {
   if (a === null) return b;
   return b === null ? a : a + b;
@@ -152,7 +152,7 @@ const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms)
 
 type Accepted = { project_id: string; point: UsagePoint };
 async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Promise<void> {
-  // One statement must not change a row twice.
+  // Merges points with the same key, because one statement must not change a row twice.
   const rows = new Map<string, NewRow<'usage_points'>>();
   for (const one of accepted) {
     const row = rowOf(one, step);

@@ -114,7 +114,10 @@ function forgetCopy(db: Database, nodeId: string, copyId: string): Promise<Volum
   });
 }
 
-/** Throws not_found, and wrong_state for a copy that a project uses or receives. */
+/**
+ * Returns a copy that is not in use. Throws not_found, and wrong_state for a copy that a project
+ * uses or receives.
+ */
 async function unusedCopy(
   db: Database,
   tx: Tx,
@@ -146,15 +149,15 @@ async function unusedCopy(
 }
 
 /**
- * Compares the copies on a node with the rows, and returns what the node should delete and set
- * aside.
+ * Compares the copies on a node with the rows, and returns the copies that the node must delete or
+ * set aside.
  *
- * - The node confirms that it deleted a copy, as it was asked to: its row goes.
- * - The node reports without a copy: it is missing, and its row stays. The disk might not be
- *   mounted, and the copy comes back with it. A current copy that is missing also keeps a
+ * - The node confirms a requested deletion: the row is removed.
+ * - The node reports without listing a copy: it is marked missing, and its row stays. The disk
+ *   might not be mounted, and the copy reappears with it. A missing current copy also keeps a
  *   deployment from starting with an empty volume.
- * - The node of a copy was deleted, or is silent and its machine is another node now, which reports
- *   the copy: the copy belongs to it.
+ * - The copy's node was deleted, or is silent while its machine is now another node that reports
+ *   the copy: the copy is assigned to that node.
  */
 async function compare(
   tx: Tx,
@@ -187,7 +190,7 @@ async function compare(
     const row = rows.get(id);
     const isListed = row !== undefined && row.reported_at !== null && row.missing_since === null;
     const isSame = isListed && copy.hostname === node.hostname && copy.bytes === bytes;
-    // Writes only what the node knows: a plan might have changed the state meanwhile.
+    // Writes only values that the node knows: a plan might have changed the state meanwhile.
     if (!isSame || JSON.stringify(copy.sizes) !== JSON.stringify(sizes))
       await tx
         .updateTable('volume_copies')
@@ -233,13 +236,13 @@ async function compare(
   return {
     ...foreign,
     remove,
-    // An older backup of this database names it as current again: the project must not start with
-    // older data.
+    // Sets old copies aside: an older backup of this database can name such a copy as current, and
+    // the project must not start with old data.
     setAside: all.flatMap(({ id, state }) => (state === 'left' && inPlace.has(id) ? [id] : [])),
   };
 }
 
-/** Returns the rows of absent copies that are deleted, or that never were on the node. */
+/** Returns the rows of absent copies that were deleted, or that never existed on the node. */
 function goneOf(
   absent: readonly Row<'volume_copies'>[],
   removed: readonly string[] | undefined,
@@ -249,8 +252,8 @@ function goneOf(
   const neverWas = ({ state, names, reported_at }: Row<'volume_copies'>): boolean =>
     reported_at === null &&
     (state === 'deleting' || ((state === 'kept' || state === 'left') && names === '[]'));
-  // An agent of an earlier version confirms nothing. If other copies are absent too, its disk is
-  // probably not mounted.
+  // An agent of an older version does not confirm deletions. If other copies are absent too, its
+  // disk is probably not mounted.
   const isBelieved = absent.every((row) => wasAsked(row) || row.reported_at === null);
   return absent.filter(
     (row) =>
@@ -260,8 +263,8 @@ function goneOf(
 }
 
 /**
- * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another
- * node has it. The machine of a silent node might have come back as this one
+ * Returns the copy if it belongs to this node from now on; null if no row has this copy. `foreign`:
+ * the copy belongs to another node. The machine of a silent node might have come back as this node
  * (domain/nodes/renamed-machine.ts).
  */
 async function adopted(
@@ -303,7 +306,7 @@ export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]
   return rows.map(volumeCopyOf);
 }
 
-/** Returns whether a project might still need the folders of this node. */
+/** Returns whether a project might still need the volume folders on this node. */
 export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
   const query = tx
     .selectFrom('volume_copies')
@@ -332,8 +335,8 @@ export async function putVolumes(
 }
 
 /**
- * The project is removed: its volumes stay on their nodes until an admin deletes them, unless the
- * deletion included them.
+ * Ends the volumes of a project that is being removed: they stay on their nodes until an admin
+ * deletes them, unless the deletion of the project includes them.
  */
 export async function endVolumes(
   tx: Tx,
@@ -361,8 +364,8 @@ export async function endVolumes(
 }
 
 /**
- * Removes the rows of copies that nobody can reach or use: their node is gone, and no project needs
- * them. `before`: last changed.
+ * Removes the rows of copies that can no longer be used: their node was deleted, and no project
+ * needs them. `before`: only copies last changed before this time.
  */
 export async function removeUnreachableCopies(db: Database, before: number): Promise<number> {
   const { numDeletedRows } = await db.write((tx) =>

@@ -1,13 +1,13 @@
 /**
- * Marks a restored database, and removes the rows that a control plane on another machine must not
- * take over.
+ * Marks a database as restored, and removes the rows that a control plane on another machine must
+ * not take over.
  */
 import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { RESTORED, type Restored } from '../../domain/platform/backups.ts';
 import { openPlain } from './plain.ts';
 
-/** Sessions and codes of the old machine, and its one-time answers. */
+/** Tables with sessions, codes and one-time answers of the old machine. */
 const OF_OLD_MACHINE = [
   'api_sessions',
   'device_codes',
@@ -21,15 +21,15 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
   const { db } = openPlain(databaseUrl);
   try {
     await db.transaction().execute(async (tx) => {
-      // The processes of these backups are gone, and their rows would block the schedule.
+      // The processes of these backups no longer exist, and their rows would block the schedule.
       await sql`delete from backups where finished_at is null`.execute(tx);
       // Copies of volumes that were equal might differ since the backup. A copy that was being
-      // received might be the project's newest data by now: it is not used, and only an admin
-      // deletes it.
+      // received might be the project's newest data by now: Berth does not use it, and only an
+      // admin can delete it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
       await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
-      // Renews the claims of hosts: since the backup, another or a public project might have had
-      // the host and seen the cookies of its visitors.
+      // Renews the claims of hosts: since the backup, another project might have had the host and
+      // seen the cookies of its visitors.
       const claim = `restored-${randomUUID()}`;
       for (const table of ['prefix_claims', 'domain_claims'])
         await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);

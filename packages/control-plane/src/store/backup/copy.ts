@@ -1,6 +1,6 @@
 /**
- * Takes one consistent copy of a database that a control plane can use meanwhile. Throws StoreError
- * or the error of the engine.
+ * Makes one consistent copy of a database while a control plane can use it. Throws StoreError or
+ * the error of the engine.
  */
 import { randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
@@ -11,16 +11,19 @@ import { allMigrations } from '../engine/migrations/all.ts';
 import { type Inspected, inspect } from './inspect.ts';
 import { type Plain, openPlain } from './plain.ts';
 
-/** `installation`: the id that all backups of one installation share. */
+/** `installation`: id that all backups of one installation share. */
 export type Copied = Inspected & { installation: string };
 
-/** Runs pg_dump on an exported snapshot of the server. */
+/** Runs pg_dump on a snapshot that the server exported. */
 export type Dump = (snapshot: string) => Promise<void>;
 
-/** Row of `meta` with the id of the installation. */
+/** Key in `meta` for the id of the installation. */
 const INSTALLATION = 'installation';
 
-/** Writes the copy to `path`. The folder must be private: a copy has no secret mode of its own. */
+/**
+ * Writes the copy to `path`. The folder must be private, because the copy gets the default file
+ * mode.
+ */
 export async function copyDatabase(databaseUrl: string, path: string, dump: Dump): Promise<Copied> {
   const source = openPlain(databaseUrl);
   try {
@@ -51,7 +54,9 @@ async function installationOf({ db }: Plain): Promise<string> {
   return (await read()) ?? '00000000';
 }
 
-/** One step: a backup page by page would begin again at each write of the control plane. */
+/**
+ * Copies in one statement: a page-by-page backup would restart at each write of the control plane.
+ */
 async function copyFile(db: Kysely<unknown>, path: string): Promise<Inspected> {
   await sql`vacuum into ${path}`.execute(db);
   const copy = openPlain(`sqlite:${resolve(path)}`);
@@ -70,7 +75,7 @@ const copyServer = (db: Kysely<unknown>, dump: Dump): Promise<Inspected> =>
     .execute(async (tx) => {
       const { rows } = await sql<{ id: string }>`select pg_export_snapshot() as id`.execute(tx);
       const inspected = await inspect(tx);
-      // The snapshot lives as long as this transaction.
+      // The server keeps the snapshot until this transaction ends.
       await dump(rows[0]?.id ?? '');
       return inspected;
     });

@@ -1,4 +1,4 @@
-/** Reads what a manifest says about a database, of any version of Berth. */
+/** Reads the data for a manifest from a database of any version of Berth. */
 import { type Kysely, sql } from 'kysely';
 import { SECRETS_CHECK, sealedBy } from '../../domain/secrets/sealed.ts';
 import type { Tables } from '../engine/tables.ts';

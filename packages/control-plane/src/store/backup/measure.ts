@@ -1,4 +1,4 @@
-/** Says how large a database is, and which state it has, whatever version of Berth made it. */
+/** Returns the size and the state of a database of any version of Berth. */
 import { statSync } from 'node:fs';
 import { type Kysely, sql } from 'kysely';
 import { presentIn } from '../engine/migrate.ts';
@@ -7,7 +7,8 @@ import { isSqlite, openPlain, pathIn } from './plain.ts';
 export type Measured = {
   bytes: number;
   /**
-   * Changes when a control plane works with the database: it raises the uptime clock every second.
+   * Differs after a control plane has used the database, because a control plane advances the
+   * uptime clock every second.
    */
   state: string;
 };

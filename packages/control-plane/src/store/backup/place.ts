@@ -1,13 +1,13 @@
 /**
- * The place of a restore or an import: whether it is empty, and scratch databases for
- * `backup verify`.
+ * The target of a restore or an import: checks whether it is empty, and creates scratch databases
+ * for `backup verify`.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { sql } from 'kysely';
 import { isSqlite, openPlain, pathIn } from './plain.ts';
 
-/** Returns what is there already, or null if the place is empty. */
+/** Returns a description of the existing content, or null if the place is empty. */
 export async function contentOf(databaseUrl: string): Promise<string | null> {
   if (isSqlite(databaseUrl)) {
     const path = pathIn(databaseUrl);
@@ -26,7 +26,7 @@ export async function contentOf(databaseUrl: string): Promise<string | null> {
 }
 
 /**
- * Returns what SQLite's own check finds wrong with a file; null: nothing. PostgreSQL checks while
+ * Returns the corruption that SQLite's own check finds in a file, or null. PostgreSQL checks while
  * it restores.
  */
 export async function corruptionOf(databaseUrl: string): Promise<string | null> {
@@ -45,7 +45,7 @@ export async function corruptionOf(databaseUrl: string): Promise<string | null> 
   }
 }
 
-/** Creates a database beside the one of `databaseUrl`, on the same server. `drop` removes it. */
+/** Creates a database on the same server as `databaseUrl`. `drop` removes it. */
 export async function createScratchDatabase(
   databaseUrl: string,
 ): Promise<{ url: string; drop: () => Promise<void> }> {

@@ -1,6 +1,6 @@
 /**
- * Opens an existing database of any version, without lock, migration and time limits. Throws
- * StoreError.
+ * Opens an existing database of any version, without taking a lock, migrating or setting time
+ * limits. Throws StoreError.
  */
 import { Kysely } from 'kysely';
 import { openPostgres } from '../engine/postgres.ts';

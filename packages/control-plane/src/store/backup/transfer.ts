@@ -1,20 +1,20 @@
 /**
- * Writes a database as JSON lines, and reads them into an empty one of any engine: this moves an
- * installation between SQLite and PostgreSQL. The first line says what follows, then comes one line
- * for each row, then one with the number of rows.
+ * Exports a database as JSON lines, and imports them into an empty database of any engine: this
+ * moves an installation between SQLite and PostgreSQL. The first line describes the export, then
+ * comes one line for each row, and the last line has the number of rows.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Database } from '../engine/database.ts';
 import type { Tables, Tx } from '../engine/tables.ts';
 
 const FORMAT = 1;
-/** Rows that are in memory at a time. */
+/** Number of rows held in memory at a time. */
 const PAGE = 500;
 
 /**
- * Every table, in the order of an import: a row comes after those that it refers to. `number`: the
- * column that the engine counts, whose numbers are never used twice. `left`: sessions and codes end
- * with a move.
+ * Every table, in the order of an import: a row comes after the rows that it refers to. `number`:
+ * the auto-increment column, whose numbers are never reused. `left`: the rows are not exported
+ * (sessions and codes end with a move).
  */
 const TABLES = {
   meta: {},
@@ -77,7 +77,7 @@ const TABLES = {
 type Rule = { number?: string; left?: true; log?: true };
 const ALL = Object.entries(TABLES) as [keyof Tables, Rule][];
 
-/** The first line. `counters`: the last number of each table that counts. */
+/** The first line of an export. `counters`: the last number of each auto-increment column. */
 type Head = {
   berth_export: number;
   berth: string;
@@ -91,7 +91,7 @@ export class TransferError extends Error {
   override name = 'TransferError';
 }
 
-/** Yields lines of one state of the database, without line ends. */
+/** Yields lines (without line ends) of one consistent state of the database. */
 export async function* exportLines(
   db: Pick<Database, 'kysely' | 'capabilities'>,
   { berth, schema, logs }: { berth: string; schema: string; logs: boolean },
@@ -182,7 +182,9 @@ const decoded = (row: Record<string, unknown>): Record<string, unknown> =>
     ]),
   );
 
-/** Imports all lines in one transaction, into an empty database. Returns the rows of each table. */
+/**
+ * Imports all lines into an empty database in one transaction. Returns the row count of each table.
+ */
 export async function importLines(
   db: Pick<Database, 'kysely' | 'capabilities'>,
   schema: string,
@@ -238,9 +240,9 @@ export async function importLines(
   });
 }
 
-/** Tables with rows of people and machines. */
+/** Tables with rows that people or agents created: a database in use has rows here. */
 const USED = ['users', 'projects', 'nodes', 'datasets'] as const;
-/** An empty database can have tables: a start that failed, or an import that did. */
+/** A database without such rows can have tables, from a start or an import that failed. */
 async function refuseUsed(tx: Tx): Promise<void> {
   for (const table of USED) {
     const { rows } = await sql<{
@@ -265,7 +267,7 @@ function parse(text: string): Record<string, unknown> {
     const line: unknown = JSON.parse(text);
     if (line !== null && typeof line === 'object') return line as Record<string, unknown>;
   } catch {
-    // Reported below.
+    // The error is thrown below.
   }
   throw new TransferError(`the export has a line that is no JSON object: ${text.slice(0, 80)}`);
 }
@@ -288,7 +290,9 @@ const insert = (tx: Tx, table: string, rows: Record<string, unknown>[]): Promise
     .values(rows)
     .execute();
 
-/** A number that was given once must not be given again: agents and readers remember it. */
+/**
+ * Continues the auto-increment numbers: agents and readers remember old numbers, so none is reused.
+ */
 async function setCounters(
   tx: Tx,
   isSqlite: boolean,

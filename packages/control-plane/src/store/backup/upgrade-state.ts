@@ -1,4 +1,7 @@
-/** Reads what an upgrade changes, and whom it concerns, from a database of any version. */
+/**
+ * Reads from a database of any version what `berth upgrade --check` reports: migrations, nodes,
+ * open deployments, and the control planes that use it.
+ */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { DatabaseState, SchemaStep } from '@berth/wire/schema-report';
@@ -8,7 +11,7 @@ import { isRequired, presentIn } from '../engine/migrate.ts';
 import { allMigrations } from '../engine/migrations/all.ts';
 import { isSqlite, openPlain, pathIn } from './plain.ts';
 
-/** Returns the steps of this version, oldest first. */
+/** Returns the migration steps of this version, oldest first. */
 export function knownSteps(engine: 'sqlite' | 'postgres'): SchemaStep[] {
   const steps = allMigrations(engine === 'sqlite' ? SQLITE : POSTGRES);
   return Object.keys(steps)
@@ -60,7 +63,7 @@ export async function stateOf(databaseUrl: string): Promise<DatabaseState> {
   }
 }
 
-/** A killed control plane leaves its note. */
+/** A control plane that was killed leaves this file behind, so check the process. */
 function holderOf(path: string): string[] {
   try {
     const { pid, host } = JSON.parse(readFileSync(`${resolve(path)}.lock.json`, 'utf8')) as {

@@ -1,6 +1,6 @@
 /**
- * Checks whether a scan's claim on its dataset is still valid. Every write of a scan does this in
- * its own transaction.
+ * Checks whether a scan's claim on its dataset is still valid. Every write of a scan makes this
+ * check in its own transaction.
  */
 import type { ScanClaim } from '../../domain/data/dataset-stores.ts';
 import type { Tx } from '../engine/tables.ts';

@@ -1,7 +1,7 @@
 /**
  * Removes history and tree objects in small batches. There can be millions, and one transaction for
- * all would block the platform. Only invisible rows are removed. A batch that is skipped or lost in
- * a crash is found again later.
+ * all would block the platform. It removes only invisible rows. A batch that was skipped or lost in
+ * a crash is removed by a later run.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Tx } from '../engine/tables.ts';
@@ -9,17 +9,20 @@ import type { Connection } from '../engine/connection.ts';
 
 const BATCH = 200;
 
-/** Checks in each transaction that the removal is still valid; if not, the removal stops. */
+/**
+ * Checks in each transaction whether the removal is still valid. If it returns false, the removal
+ * stops.
+ */
 export type Guard = (tx: Tx) => Promise<boolean>;
 
 /**
- * Returns all versions that have rows of history, even those that are not visible yet, or not
- * visible any longer.
+ * Returns all versions that have rows of history, including versions that are not visible yet or no
+ * longer.
  */
 export async function historyVersions(db: Connection, datasetId: string): Promise<number[]> {
   const versions: number[] = [];
   for (;;) {
-    // Each version is one step in the index; a `distinct` would read every row.
+    // Finds each version with one index lookup; a `distinct` would read every row.
     const next = await db.kysely
       .selectFrom('dataset_history')
       .select('version')
@@ -33,7 +36,7 @@ export async function historyVersions(db: Connection, datasetId: string): Promis
   }
 }
 
-/** `rest`: yields after each batch. */
+/** `rest`: called after each batch to yield. */
 export async function deleteHistory(
   db: Connection,
   datasetId: string,

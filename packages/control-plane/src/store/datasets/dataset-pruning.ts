@@ -1,6 +1,6 @@
 /**
- * Removes old versions of a dataset. Tree objects are removed by mark and sweep: those of the
- * remaining versions stay.
+ * Removes old versions of a dataset. Mark and sweep keeps the tree objects of the remaining
+ * versions.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { CachedDataset } from '@berth/wire/node';
@@ -14,7 +14,7 @@ import { readTrees } from './dataset-trees.ts';
 import { LIVE_STATES } from '../states.ts';
 
 const OBJECTS_AT_ONCE = 100;
-/** Longest work between two yields to the event loop. */
+/** Maximum time of work in ms between two yields to the event loop. */
 const TURN_MS = 4;
 
 export async function pruneVersions(
@@ -35,8 +35,8 @@ export async function pruneVersions(
     if (!(await isClaimed(tx))) return [];
     const pinned = await pinnedVersions(tx, id);
     const versions = old.filter((version) => !pinned.has(version));
-    // The versions become invisible first. If this process ends before it removed their rows, the
-    // next pruning finds them.
+    // The versions become invisible first. If this process ends before it has removed their rows,
+    // the next pruning removes them.
     for (const version of versions)
       await tx
         .deleteFrom('dataset_versions')

@@ -1,4 +1,4 @@
-/** Queries about a dataset's row that several files use inside their own transactions. */
+/** Queries on the row of a dataset, for use in the transactions of several files. */
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { ProjectSettings } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
@@ -7,7 +7,7 @@ import { NOBODY, visibleOf } from '../project-access.ts';
 import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Throws not_found. */
+/** Returns the row of a dataset. Throws not_found. */
 export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row<'datasets'>> {
   const row = await db
     .selectFrom('datasets')
@@ -20,8 +20,8 @@ export async function datasetRow(db: Db, id: string, lock: boolean): Promise<Row
 }
 
 /**
- * Locks these datasets until the transaction ends: nobody else can begin to use one, or delete one.
- * The fixed order prevents deadlocks.
+ * Locks these datasets until the transaction ends, so that no other request can begin to use or
+ * delete one. The fixed order prevents deadlocks.
  */
 export async function lockDatasets(
   { capabilities }: Database,
@@ -55,8 +55,9 @@ export async function refuseUnknownDatasets(
 }
 
 /**
- * Returns the users of a dataset as text for people: projects that name it, and live deployments
- * with it whose project no longer does. Projects that the caller cannot see are only counted.
+ * Returns the users of a dataset as text for people: projects that have it in their settings, and
+ * live deployments with it whose project has removed it since. Counts projects that the caller
+ * cannot see without naming them.
  */
 export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<string[]> {
   const like = `%"${id}"%`;

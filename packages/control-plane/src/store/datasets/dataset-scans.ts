@@ -1,16 +1,16 @@
 /**
  * Claims datasets for scans and records the outcome. A claim is a token in the dataset's row. Every
  * write of a scan checks the token in the same transaction, so a paused scan whose claim has
- * expired cannot mix its rows with those of its successor.
+ * expired cannot mix its rows with the rows of its successor.
  *
  * due -> claimed (claimDue) -> recorded (finishScan) | released (giveBack) | expired (claimDue of
  * another scan)
  *
- * `scan_full` and `accept_loss` belong to one scan that ends (scan-flags.ts), even if another scan
- * is requested meanwhile.
+ * `scan_full` and `accept_loss` apply to one scan and stay set until a scan ends (scan-flags.ts),
+ * even if another scan is requested meanwhile.
  *
  * Tree objects and history are written before their version is visible (record-version.ts):
- * finishScan inserts into dataset_versions.
+ * finishScan inserts the row in dataset_versions.
  */
 import { defined } from '@berth/kit/defined';
 import { type ExpressionBuilder, sql } from 'kysely';
@@ -37,8 +37,8 @@ type ScanMethods = Pick<
 >;
 
 /**
- * Attempts to claim a due dataset: other control planes can claim the first ones at the same
- * moment.
+ * Number of attempts to claim a due dataset: other control planes can claim the first ones at the
+ * same moment.
  */
 const CLAIM_ATTEMPTS = 10;
 const LONGEST_CLAIM_MS = 10 * 60_000;
@@ -133,7 +133,7 @@ function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number)
     if (row === undefined) return false;
     const { id } = row;
     const free = { scanning_by: null, scanning_until: null };
-    // The dataset was moved to another folder during the scan, so the outcome is not about it.
+    // The dataset was moved to another folder during the scan, so the scan read the wrong folder.
     // The move requested another scan.
     if (row.nfs_path !== claim.dataset.nfs_path) {
       await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
@@ -143,7 +143,7 @@ function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number)
     if (newVersion !== null) await showVersion(tx, row, newVersion, now);
     const { skipped, share, ...plain } = plan.set;
     const changed = newVersion !== null || row.status !== plan.set.status;
-    // A scan that was requested during this one is still to come.
+    // False if another scan was requested during this one: that request stays open.
     const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
     await tx
       .updateTable('datasets')
@@ -190,8 +190,8 @@ function scanEvents(row: Row<'datasets'>, { newVersion, set }: ScanPlan, now: nu
 
 type Where = ExpressionBuilder<Tables, 'datasets'>;
 /**
- * Matches datasets without a valid claim. An expiry beyond LONGEST_CLAIM_MS is an earlier
- * version's, by the machine's clock.
+ * Matches datasets without a valid claim. An expiry beyond LONGEST_CLAIM_MS was written by an older
+ * version, by the machine's clock.
  */
 const isFree = (uptime: number) => (eb: Where) =>
   eb.or([
@@ -201,7 +201,7 @@ const isFree = (uptime: number) => (eb: Where) =>
   ]);
 /**
  * Matches datasets that are due by the machine's clock. A last scan in the future means that the
- * clock was set back since.
+ * clock was set back since then.
  */
 const isDue = (now: number) => (eb: Where) =>
   eb.or([
@@ -236,7 +236,7 @@ async function showVersion(
     .orderBy('version', 'desc')
     .limit(1)
     .executeTakeFirst();
-  // The times of versions rise even if the clock was set back.
+  // Keeps the times of versions in ascending order, even if the clock was set back.
   const created_at = Math.max(now, last?.created_at ?? 0);
   await tx
     .insertInto('dataset_versions')

@@ -1,11 +1,11 @@
-/** Stored tree objects: deflated, once for each dataset that has them. */
+/** Stores tree objects, deflated, once for each dataset that has them. */
 import { promisify } from 'node:util';
 import { inflate } from 'node:zlib';
 import type { TreeObject } from '../../domain/data/dataset-stores.ts';
 import type { Db } from '../engine/tables.ts';
 import type { NewRow } from '../engine/tables.ts';
 
-// Runs in the thread pool: a folder of 1,000 files is 100 KB of text.
+// The async form runs in the thread pool: a folder of 1,000 files is 100 KB of text.
 const inflated = promisify<Buffer, Buffer>(inflate);
 
 export const treeRow = async (
@@ -18,7 +18,7 @@ export const treeRow = async (
   body: await deflated(text),
 });
 
-/** Returns texts by digest; missing objects are left out. */
+/** Returns the texts by digest, without entries for missing objects. */
 export async function readTrees(
   db: Db,
   datasetId: string,

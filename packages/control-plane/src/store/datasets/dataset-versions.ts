@@ -1,6 +1,6 @@
 /**
- * Reads versions and history of a dataset. Only versions with a row are visible, so partly written
- * or partly removed ones are not.
+ * Reads versions and history of a dataset. Only versions with a row are visible; partly written and
+ * partly removed versions have none.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type {
@@ -16,7 +16,7 @@ import { keyAfter, paged } from '../pages.ts';
 
 type VersionMethods = Pick<DatasetStore, 'versions' | 'versionsOf' | 'history'>;
 
-/** Versions read between two yields to the event loop. */
+/** Number of versions read between two yields to the event loop. */
 const VERSIONS_A_TURN = 50;
 
 export const versionMethods = ({ kysely }: Database): VersionMethods => ({
@@ -51,8 +51,7 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
     await datasetRow(kysely, id, false);
     const after = keyAfter(page.cursor, ['number', 'string']);
     const changes: (HistoryRecord & { long_path: string | null })[] = [];
-    // Reads version by version: each takes a few steps in the index, whatever the paths and the
-    // length of the history.
+    // Reads version by version: each needs only a few index lookups, however long the history is.
     for (const [i, { version, created_at }] of (
       await versionsFor(kysely, id, filter, after?.[0] ?? null)
     ).entries()) {
@@ -78,7 +77,10 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
   },
 });
 
-/** `upTo`: the version at which the previous page ended. */
+/**
+ * Returns the versions that match the filter, newest first. `upTo`: the version at which the
+ * previous page ended.
+ */
 function versionsFor(
   db: Db,
   id: string,

@@ -1,5 +1,5 @@
 /**
- * Datasets that people register. Scans are in dataset-scans.ts, versions and history in
+ * Datasets that people register. Their scans are in dataset-scans.ts, versions and history in
  * dataset-versions.ts.
  */
 import { defined } from '@berth/kit/defined';
@@ -27,15 +27,15 @@ import { refuseNestedPath } from './nested-writers.ts';
 import { requestedFlag } from './scan-flags.ts';
 
 /**
- * Returns a time that differs from the request of a running scan, so that the end of that scan does
- * not answer this request too.
+ * Returns a time that differs from the request time of a running scan, so that the end of this scan
+ * does not clear the new request.
  */
 const nextRequestTime = (row: Row<'datasets'>, now: number): number =>
   Math.max(now, (row.scan_requested_at ?? 0) + 1);
 
 /**
- * Throws wrong_state: what looks like a loss is a share that is away. The scan checks the share
- * again (monitor/child/run-scan.ts).
+ * Throws wrong_state if the apparent loss of files is a share that is not mounted. The scan checks
+ * the share again (monitor/child/run-scan.ts).
  */
 function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
   if (canDataset('accept_loss', status)) return;
@@ -46,7 +46,7 @@ function refuseLossOf({ name, status, problem }: Row<'datasets'>): void {
   );
 }
 
-/** A dataset whose share is not known yet takes any share. */
+/** Null accepts any share: the share of the dataset is not known yet. */
 function acceptedShare(share: string | null): string | null {
   return share === null
     ? null
@@ -62,8 +62,8 @@ const nameTaken = (): DomainError =>
   taken('name', 'dataset_name_taken', 'another dataset already has this name');
 
 /**
- * Refuses the id of another dataset as a name: ids are looked up before names, so that name would
- * never be found.
+ * Refuses a name that is the id of another dataset: ids are looked up before names, so a dataset
+ * with this name could never be found.
  */
 async function refuseIdAsName(db: Db, name: string): Promise<void> {
   const other = await db
@@ -94,7 +94,10 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
   };
 }
 
-/** Relies on the unique constraint, because two requests can arrive at the same time. */
+/**
+ * Turns a violation of the unique constraint into an error: two requests can arrive at the same
+ * time.
+ */
 async function refuseTakenName<T>(db: Database, run: () => Promise<T>): Promise<T> {
   try {
     return await run();
@@ -303,7 +306,7 @@ async function removeDataset(db: Database, clock: () => number, id: string): Pro
   for (const version of await historyVersions(db, id))
     await deleteHistory(db, id, version, isMarked);
   await deleteTrees(db, id, () => true, isMarked);
-  // The delete cascades to the versions, about a hundred.
+  // The delete cascades to the dataset's versions (about a hundred).
   await db.write(async (tx) => {
     const removed = await tx
       .deleteFrom('datasets')

@@ -1,7 +1,7 @@
 /**
- * Shortens paths for the key of dataset_history. An index entry holds 2,704 bytes at most. A path
- * can have 4,096 bytes, and encoding makes three characters of one byte. A longer path is cut and
- * gets a digest; the column `long_path` has the whole path.
+ * Shortens paths for the key of dataset_history. An index entry holds at most 2,704 bytes. A path
+ * can have 4,096 bytes, and encoding can turn one byte into three characters. A longer path is cut
+ * and gets a digest; the column `long_path` has the whole path.
  */
 import { createHash } from 'node:crypto';
 
@@ -9,8 +9,8 @@ const LONGEST_KEY = 2000;
 const CUT_AT = 1900;
 
 /**
- * Returns a unique key for each path. Keys have the order of the paths, except paths that differ
- * only after CUT_AT characters.
+ * Returns a unique key for each path. Keys sort like the paths, except for paths that differ only
+ * after CUT_AT characters.
  */
 export const pathKey = (path: string): string =>
   path.length <= LONGEST_KEY
@@ -22,18 +22,17 @@ export const pathColumns = (path: string): { path: string; long_path: string | n
   long_path: path.length <= LONGEST_KEY ? null : path,
 });
 
-/** A half-open range: `to` is excluded. */
+/** A half-open range of texts, without `to`. */
 export type Span = { from: string; to: string };
 
 /**
  * Returns the range of paths below a folder (which ends with `/`), and the range of their keys if
- * the folder's own path can be cut.
+ * the path of the folder is so long that it is cut.
  */
 export function below(folder: string): { whole: Span; key: Span | null } {
   const cut = `${folder.slice(0, CUT_AT)} `;
   return {
-    // `0` is the character after `/`. `!` is the character after a space, and encoded paths contain
-    // no space.
+    // In byte order `0` follows `/`, and `!` follows the space. Encoded paths contain no space.
     whole: { from: folder, to: folder.replace(/\/$/, '0') },
     key: folder.length <= CUT_AT ? null : { from: cut, to: cut.replace(/ $/, '!') },
   };

@@ -1,7 +1,7 @@
 /**
- * Allows only one `readwrite` mount among datasets that lie one inside the other, across all
- * projects. A writer of the outer dataset could replace the inner one by a symlink. The container
- * engine follows it, even out of the share, when it starts a container with the inner dataset.
+ * Allows only one `readwrite` mount among nested datasets, across all projects. A writer of the
+ * outer dataset could replace the folder of the inner one by a symlink. The container engine
+ * follows a symlink, even out of the share, when it starts a container with the inner dataset.
  */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
@@ -15,8 +15,8 @@ import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
 /**
- * A dataset with a readwrite mount. `by`: the user as text for people. `moves`: the next container
- * mounts the dataset's present folder.
+ * A dataset with a readwrite mount. `by`: the project or deployment, as text for people. `moves`:
+ * the next container mounts the dataset's current folder.
  */
 type Writer = {
   projectId: string;
@@ -33,11 +33,14 @@ const READWRITE = '%"readwrite"%';
 const isWritten = ({ mode }: { mode: string }): boolean => mode === 'readwrite';
 const isNested = (a: string, b: string): boolean => liesInside(a, b) || liesInside(b, a);
 
-/** Allows one decision at a time, because each depends on the mounts of all projects. */
+/** Serializes these decisions, because each depends on the mounts of all projects. */
 const lockWriters = ({ capabilities }: Database, tx: Tx): Promise<void> =>
   capabilities.lockName(tx, 'readwrite mounts');
 
-/** Throws validation. `project.id`: null for a new project. */
+/**
+ * Throws validation if a mount is nested in a readwrite mount of another project. `project.id`:
+ * null for a new project.
+ */
 export async function refuseNestedWriters(
   db: Database,
   tx: Tx,
@@ -48,8 +51,8 @@ export async function refuseNestedWriters(
   if (!uses.some(isWritten)) return;
   await lockWriters(db, tx);
   const folders = await foldersOf(tx);
-  // The project's own present mounts do not count: its old container stops first, and the agent
-  // checks the folders after that.
+  // The project's own current mounts do not count: its old container stops first, and then the
+  // agent checks the folders.
   const otherWriters = (await writersOf(tx, folders)).filter((w) => w.projectId !== project.id);
   for (const [i, use] of uses.entries()) {
     const folder = folders.get(use.dataset_id);
@@ -91,7 +94,7 @@ export async function refuseNestedPath(
     );
 }
 
-/** Returns the writer without the name of a project that the caller cannot see. */
+/** Returns the writer, without the name of its project if the caller cannot see the project. */
 async function shown(tx: Tx, other: Writer, access: ProjectAccess): Promise<Writer> {
   const seen = other.projectId === '' || (await visibleOf(tx, [other.projectId], access)).size > 0;
   return seen ? other : { ...other, by: 'another project' };
@@ -125,8 +128,8 @@ async function foldersOf(tx: Tx): Promise<Map<string, Folder>> {
 }
 
 /**
- * Returns readwrite mounts of all projects, even those being deleted, and of all live deployments
- * with the folders mounted then.
+ * Returns the readwrite mounts of all projects (including projects being deleted), and of all live
+ * deployments with the folders that they mounted.
  */
 async function writersOf(tx: Tx, folders: ReadonlyMap<string, Folder>): Promise<Writer[]> {
   const written = (projectId: string, by: string, uses: Uses): Writer[] =>

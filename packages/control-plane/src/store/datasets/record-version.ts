@@ -1,8 +1,8 @@
 /**
  * Writes a new version before it becomes visible: new tree objects, and one row of history for each
- * changed file. One walk along the differences from the previous version finds both and skips
- * everything equal. The embedded engine has one writer, so the batches are small and another writer
- * waits for one batch at most. With SQLite this runs in a separate thread (recording.ts).
+ * changed file. One walk along the differences from the previous version finds both and skips equal
+ * folders. The embedded engine has one writer, so batches are small: another writer waits for at
+ * most one batch. With SQLite this runs in a separate thread (recording.ts).
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -24,31 +24,31 @@ import type { Connection } from '../engine/connection.ts';
 import { pathColumns } from './history-path.ts';
 import type { NewRow } from '../engine/tables.ts';
 
-/** Batch sizes. A batch takes about half a millisecond. */
+/** Batch limits. Writing a batch takes about 0.5 ms. */
 const ROWS = 30;
 const OBJECTS = 32;
 const OBJECT_BYTES = 32 * 1024;
-/** Work between two yields; a single step can take longer. */
+/** Work in ms between two yields; a single step can take longer. */
 const TURN_MS = 0.25;
 
 export type Recording = { claim: ScanClaim; content: VersionContent };
 
-/** The parts that depend on the thread in which the recording runs. */
+/** Functions that differ between the threads in which a recording can run. */
 export type ThreadOptions = {
   deflated: (text: string) => Promise<Buffer>;
-  /** Yields after `workedMs` of work. It is called without locks. */
+  /** Yields after `workedMs` of work. Called while no lock is held. */
   rest: (workedMs: number) => Promise<void>;
 };
 
-/** For recordings in the thread of the control plane. */
+/** Options for recordings in the main thread of the control plane. */
 export const MAIN_THREAD: ThreadOptions = {
   deflated: promisify<string, Buffer>(deflate),
   rest: () => nextTurn(),
 };
 
 /**
- * Resolves with false if the claim is lost; rejects when aborted. `objects`: reads the tree objects
- * of the scan.
+ * Resolves with false if the claim is lost; rejects if it is aborted. `objects`: reads the tree
+ * objects of the scan.
  */
 export async function recordVersion(
   db: Connection,
@@ -74,7 +74,7 @@ export async function recordVersion(
     await breathe();
     if (stored !== undefined) return stored;
     const text = await objects(digest);
-    // Digests prove the content of versions, so an object must match its digest.
+    // Digests prove the content of versions, so the text must match its digest.
     const actual = `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;
     if (actual !== digest) throw new Error(`the tree object ${digest} reads as ${actual}`);
     trees.push({ digest, text });
@@ -98,7 +98,7 @@ export async function recordVersion(
   }
 
   await clearUnfinished(db, claim, signal, rest);
-  // An empty dataset has only this object, and the walk does not load it.
+  // Loads the root object, because the walk does not load it for an empty dataset.
   await load(content.manifest_digest);
   for await (const change of diffTrees(dataset.manifest_digest, content.manifest_digest, load)) {
     rows.push(change);
@@ -107,7 +107,7 @@ export async function recordVersion(
   return flush(true);
 }
 
-/** Removes the rows of unfinished recordings. */
+/** Removes the rows that unfinished recordings have left. */
 async function clearUnfinished(
   db: Connection,
   claim: ScanClaim,
@@ -130,8 +130,8 @@ async function clearUnfinished(
 }
 
 /**
- * Resolves with false if the claim is lost. A crash of the machine can undo it until the synced
- * commit of `finishScan`.
+ * Runs a transaction under the claim; resolves with false if the claim is lost. The commit is not
+ * synced: a crash of the machine can undo it until the synced commit of `finishScan`.
  */
 const underClaim = (
   db: Connection,
@@ -176,7 +176,7 @@ function putHistory(
     return [columns.path, columns.long_path, change, size, checksum, previous_checksum];
   });
   return underClaim(db, claim, (tx) =>
-    // One parameter for all rows: building a statement with so many parameters takes longer than
+    // Passes all rows in one parameter: building a statement with many parameters takes longer than
     // running it.
     sql`
       insert into dataset_history

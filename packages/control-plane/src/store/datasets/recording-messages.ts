@@ -2,17 +2,17 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { Recording } from './record-version.ts';
 
-/** To the thread: a recording, with a port of its own, or the request to end. */
+/** Message to the thread: a recording with its own port, or the request to close. */
 export type ToThread = (Recording & { port: MessagePort }) | 'close';
 /**
- * On the port, to the recording: the object that it requested, or why there is none; or the request
- * to stop.
+ * Message to a recording, on its port: the requested object, the reason why it cannot be read, or
+ * the request to stop.
  */
 export type ToRecording =
   | { kind: 'object'; text: string }
   | { kind: 'no object'; problem: string }
   | { kind: 'stop' };
-/** On the port, from the recording. */
+/** Message from a recording, on its port. */
 export type FromRecording =
   | { kind: 'wanted'; digest: string }
   | { kind: 'ended'; held: boolean }

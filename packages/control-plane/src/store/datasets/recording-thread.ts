@@ -1,4 +1,4 @@
-/** The thread of recording.ts, with its own connection. */
+/** The thread that recording.ts starts, with its own database connection. */
 import { access, open } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -13,27 +13,27 @@ import type { Tables } from '../engine/tables.ts';
 import { recordVersion, type ThreadOptions } from './record-version.ts';
 import { type FromRecording, type ToRecording, type ToThread } from './recording-messages.ts';
 
-/** Limits a rest, because the work before it might have been a wait for the lock. */
+/** Upper limit of a rest in ms: the measured work can include a long wait for the lock. */
 const LONGEST_REST_MS = 10;
-/** Never notified; used only to sleep. */
+/** Used only to sleep; no thread ever notifies it. */
 const resting = new Int32Array(new SharedArrayBuffer(4));
 /**
  * Deflates in this thread, not in the shared thread pool. Rests as long as it worked, because the
- * database was locked meanwhile.
+ * database was locked during the work.
  */
 const OWN_THREAD: ThreadOptions = {
   deflated: async (text) => deflateSync(text),
   async rest(workedMs) {
     // Blocks the thread, because a timer waits for at least 1 ms, and the work took about 0.25 ms.
     Atomics.wait(resting, 0, 0, Math.min(workedMs, LONGEST_REST_MS));
-    // Receives the message to stop.
+    // Lets the event loop receive the message to stop.
     await nextTurn();
   },
 };
 const NICE = 5;
 /**
- * Longest pause before the next attempt to get the lock. With longer pauses a process that writes
- * without a break would starve it.
+ * Longest pause in ms before the next attempt to get the lock. With longer pauses, a process that
+ * writes without pausing would starve this thread.
  */
 const RETRY_MS = 1;
 
@@ -42,20 +42,20 @@ if (port === null) throw new Error('recording-thread.ts is started by recording.
 const path = String(workerData);
 const kysely = new Kysely<Tables>({ dialect: openSecondConnection(path) });
 const db = createConnection(kysely, SQLITE, createRetries(path, SQLITE, RETRY_MS));
-// Starts the shared thread pool now: its threads inherit the priority of the thread that uses it
-// first.
+// Starts the shared thread pool now: its threads inherit the priority of the thread that first uses
+// the pool.
 await access(path);
 try {
-  // On Linux 0 means the calling thread, and each thread has its own priority. Elsewhere it would
-  // be the whole process.
+  // On Linux, 0 means the calling thread, and each thread has its own priority. Elsewhere, 0 would
+  // change the whole process.
   if (process.platform === 'linux') setPriority(0, NICE);
 } catch {
-  // The system forbids it; recording works at normal priority too.
+  // The system forbids a change of priority; recording also works at normal priority.
 }
 
 /**
- * Syncs the WAL without a lock, so that the commit that makes the version visible, which blocks the
- * process, writes little to the disk.
+ * Syncs the WAL without a lock. The commit that makes the version visible blocks the process, and
+ * after this sync it writes little to the disk.
  */
 async function syncWal(): Promise<void> {
   const log = await open(`${path}-wal`);
@@ -71,7 +71,7 @@ async function record(
   stop: AbortController,
 ): Promise<void> {
   const send = (message: FromRecording): void => asker.postMessage(message, []);
-  // One object at a time: the walk waits for each.
+  // Requests one object at a time, because the walk waits for each.
   let wanted = Promise.withResolvers<string>();
   asker.on('message', (message: ToRecording) => {
     if (message.kind === 'object') wanted.resolve(message.text);

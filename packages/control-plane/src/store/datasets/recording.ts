@@ -1,8 +1,8 @@
 /**
- * Records dataset versions (record-version.ts) in a thread with its own connection. The embedded
- * engine works in the calling thread. In the main thread, requests to the API would wait for its
+ * Records dataset versions (record-version.ts) in a thread with its own connection, because the
+ * embedded engine works in the calling thread: in the main thread, API requests would wait for its
  * work, for the disk and for the garbage collector. The thread starts with the first recording. If
- * it dies, its running recordings fail, and the next recording starts a new thread.
+ * the thread dies, its running recordings fail, and the next recording starts a new thread.
  */
 import { setFlagsFromString } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
@@ -17,13 +17,13 @@ export type Recorder = {
 };
 
 /**
- * Memory of threads that start from now on, in MB. The default heap starts with a few MB: recording
- * some thousand changes then took 30 small and several full collections, which use V8's helper
- * threads on all cores and delay the API.
+ * Sets the initial heap of threads that start from now on, in MB. The default heap starts with a
+ * few MB: recording some thousand changes then caused 30 small and several full garbage
+ * collections, which use V8's helper threads on all cores and delay the API.
  */
 const V8_FLAGS = ['--min-semi-space-size=8', '--initial-old-space-size=32'];
 
-/** `path`: a file that this process has opened. */
+/** `path`: a database file that this process has opened. */
 export function createRecorder(path: string): Recorder {
   let thread: Worker | null = null;
   let closed = false;
@@ -34,7 +34,7 @@ export function createRecorder(path: string): Recorder {
     const started = new Worker(new URL('./recording-thread.ts', import.meta.url), {
       workerData: path,
     });
-    // The thread does not keep the process alive.
+    // unref: the thread must not keep the process alive.
     started.unref();
     let why = new Error('the recording thread exited');
     started.on('error', (error: Error) => {

@@ -1,12 +1,12 @@
 /**
  * `scan_full` and `accept_loss` of a dataset are bitmasks: each bit says for which scan the option
- * is requested. A scan that does not end leaves its bit to the next scan.
+ * is requested. If a scan does not end, its bit applies to the next scan.
  */
 import { type RawBuilder, sql } from 'kysely';
 
-/** The scan that runs, or else the next one. */
+/** The running scan, or the next one if none is running. */
 const CURRENT_SCAN = 0b01;
-/** The scan after it: the option was requested while a scan ran. */
+/** The scan after the current one: the option was requested while a scan was running. */
 const FOLLOWING_SCAN = 0b10;
 
 /** Returns the flags after a request. `scanning`: a scan is running. */
@@ -15,7 +15,7 @@ export const requestedFlag = (before: number, requested: boolean, scanning: bool
   return before | (scanning ? FOLLOWING_SCAN : CURRENT_SCAN);
 };
 
-/** Returns the flags after a claim: all earlier requests are for the scan that begins. */
+/** Returns the flags after a claim: all requests up to now apply to the scan that begins. */
 export const claimedFlag = (column: 'scan_full' | 'accept_loss'): RawBuilder<number> =>
   sql<number>`case when ${sql.ref(column)} = 0 then 0 else ${sql.lit(CURRENT_SCAN)} end`;
 

@@ -1,6 +1,6 @@
 /**
  * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan
- * creates or ends them. This file does so.
+ * creates or ends them; this file does.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
@@ -25,7 +25,7 @@ import {
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
 
-/** How long a finished task is shown, and how long it is kept. */
+/** How long a finished task is listed, and how long its row is kept. */
 const SHOWN_MS = 3_600_000;
 const KEPT_MS = 7 * 86_400_000;
 const SHOWN_A_NODE = 20;
@@ -47,12 +47,12 @@ async function createSync(
   now: number,
 ): Promise<{ task: TaskRecord<'sync'>; created: boolean }> {
   return db.write(async (tx) => {
-    // The second of two concurrent requests finds the task of the first.
+    // Takes a lock, so that the second of two concurrent requests finds the task of the first.
     await db.capabilities.lockName(tx, `sync:${input.node_id}`);
     await refuseGoingNode(db, tx, input.node_id);
     const open = await openSync(tx, input);
     if (open !== null) return { task: open, created: false };
-    // The place that adds these tasks also removes the old ones, so their number is bounded.
+    // Removes old tasks wherever tasks are added, so that their number is bounded.
     await tx
       .deleteFrom('tasks')
       .where(isSync)
@@ -132,7 +132,7 @@ async function refuseGoingNode({ capabilities }: Database, tx: Tx, nodeId: strin
     .selectFrom('nodes')
     .select('deleting_at')
     .where('id', '=', nodeId)
-    // The lock keeps nodes.removeIfGone from deleting the node while its task is created.
+    // The row lock keeps nodes.removeIfGone from deleting the node while its task is created.
     .$if(capabilities.rowLocks, (q) => q.forUpdate())
     .executeTakeFirst();
   if (node === undefined) throw new DomainError('not_found', 'the node does not exist');

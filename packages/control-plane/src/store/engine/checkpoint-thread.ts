@@ -5,7 +5,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { messageOf } from '@berth/kit/message-of';
 import Sqlite from 'better-sqlite3';
 
-/** The answer to a checkpoint: null, or the error. */
+/** The answer to a checkpoint request: null after success, or the error message. */
 export type CheckpointEnd = string | null;
 
 const port = parentPort;
@@ -14,8 +14,8 @@ const database = new Sqlite(String(workerData), { fileMustExist: true });
 
 function checkpoint(): CheckpointEnd {
   try {
-    // PASSIVE never waits. The next checkpoint copies the pages that a reader or a backup still
-    // needs.
+    // PASSIVE never waits. It skips pages that a reader or a backup still needs; the next
+    // checkpoint copies them.
     database.pragma('wal_checkpoint(PASSIVE)');
     return null;
   } catch (error) {

@@ -1,7 +1,7 @@
 /**
- * Checkpoints SQLite's WAL in its own thread (checkpoint-thread.ts). By default SQLite checkpoints
- * inside the commit that finds the WAL long enough. That commit then waits twice for the disk, and
- * nothing else in this process runs meanwhile. The thread starts with the first checkpoint.
+ * Checkpoints SQLite's WAL in a separate thread (checkpoint-thread.ts). By default SQLite
+ * checkpoints inside the commit that finds the WAL long enough. That commit then waits for the disk
+ * twice, and blocks this process meanwhile. The thread starts with the first checkpoint.
  * https://sqlite.org/wal.html#ckpt
  */
 import { Worker } from 'node:worker_threads';
@@ -12,8 +12,8 @@ import type { CheckpointEnd } from './checkpoint-thread.ts';
 export type Checkpoints = {
   /**
    * Starts a checkpoint if one is due. Call it often, while no transaction is open. Never rejects.
-   * If the result is a promise, begin no transaction until it resolves: then the next write starts
-   * the WAL again from its beginning.
+   * If the result is a promise, begin no transaction until it resolves, so that the next write can
+   * restart the WAL at its beginning.
    */
   startIfDue(): Promise<void> | null;
   /** Resolves when the thread has closed the file. */
@@ -25,28 +25,30 @@ export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => null, close: asyn
 /** Length of the WAL, in pages, from which a checkpoint is due: SQLite's own default. */
 const DUE_PAGES = 1_000;
 /**
- * From this length on, writers wait for the checkpoint. The WAL starts again only if a checkpoint
- * copied all of it. Under steady writes that never happens by itself, and the WAL grows until a
- * commit has to checkpoint.
+ * From this length on, writers wait for the checkpoint. The WAL restarts only after a checkpoint
+ * that copied all of it. Under steady writes that never happens by itself, and the WAL grows until
+ * a commit has to checkpoint.
  */
 const LONG_PAGES = 8_000;
 /**
- * Pause of these waits while they do not help, because a backup or another reader needs the WAL.
+ * Pause between these waits if a wait did not shorten the WAL, because a backup or another reader
+ * needs it.
  */
 const USELESS_WAIT_PAUSE_MS = 5_000;
 /**
- * At this length SQLite checkpoints inside a commit, because the thread does not run, or a backup
- * reads for a long time.
+ * At this length SQLite checkpoints inside a commit: the thread does not run, or a backup has been
+ * reading for a long time.
  */
 const AUTOCHECKPOINT_PAGES = 16_000;
 const INTERVAL_MS = 200;
 const RETRY_AFTER_MS = 60_000;
 
-/** In pages: the length of the WAL, and how much of it is in the database. */
+/** Numbers of pages: the length of the WAL, and the part that is already copied to the database. */
 type Lengths = { log: number; checkpointed: number };
 
 /**
- * `onCheckpointFailure`: a checkpoint failed. It is retried after RETRY_AFTER_MS; no data is lost.
+ * `onCheckpointFailure`: called when a checkpoint failed. The checkpoint is retried after
+ * RETRY_AFTER_MS; no data is lost.
  */
 export function createCheckpoints(
   database: Sqlite.Database,
@@ -57,7 +59,7 @@ export function createCheckpoints(
   let running = false;
   let nextAt = 0;
   let nextWaitAt = 0;
-  /** Length of the WAL when writers last waited; 0 once it was seen shorter. */
+  /** Length of the WAL when writers last waited; 0 after the WAL was shorter again. */
   let lengthAtWait = 0;
   let resumeWriters = (): void => {};
   const end = (): void => {
@@ -74,7 +76,7 @@ export function createCheckpoints(
     const started = new Worker(new URL('./checkpoint-thread.ts', import.meta.url), {
       workerData: path,
     });
-    // The thread does not keep the process alive.
+    // unref: the thread must not keep the process alive.
     started.unref();
     started.on('message', (problem: CheckpointEnd) => {
       end();

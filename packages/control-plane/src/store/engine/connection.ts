@@ -1,6 +1,6 @@
 /**
- * Statements and transactions on one connection or pool. A transaction that did nothing is retried
- * for RETRY_FOR_MS.
+ * Statements and transactions on one connection or pool. A transaction that changed no data is
+ * retried for RETRY_FOR_MS.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Capabilities, Transient } from './capabilities.ts';
@@ -11,25 +11,26 @@ export type Connection = {
   capabilities: Capabilities;
   kysely: Db;
   /**
-   * Runs one transaction that can write. `run` can be called again, so it does only database work.
+   * Runs one transaction that can write. `run` can be called several times, so it must do only
+   * database work.
    */
   write<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
   /**
-   * Same as `write`, without the wait for the disk: a power cut or a crash of the machine can undo
-   * it.
+   * Same as `write`, but does not wait for the disk: a power cut or a crash of the machine can undo
+   * the transaction.
    */
   writeUnsynced<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
-  /** Runs one statement that writes, without the cost of a transaction around it. */
+  /** Runs one writing statement, without the cost of a transaction around it. */
   writeOne<T>(run: (db: Db) => Promise<T>): Promise<T>;
-  /** Runs several reads that see one state. It takes no lock. */
+  /** Runs several reads on one consistent state, without locks. */
   snapshot<T>(run: (tx: Tx) => Promise<T>): Promise<T>;
 };
 
 export type WithRetries = <T>(run: () => Promise<T>) => Promise<T>;
 
 /**
- * How long a write waits for another lock (a backup, a shell, our recording thread) or for the
- * server before it fails.
+ * How long in ms a write waits for the lock of another process (a backup, a shell, the recording
+ * thread) or for the server before it fails.
  */
 const RETRY_FOR_MS = 15_000;
 
@@ -55,8 +56,8 @@ export const createConnection = (
 });
 
 /**
- * `name`: the database, for messages. `longestPauseMs`: between two attempts. `onWait`: called
- * after each wait, with its length in ms.
+ * `name`: name of the database, for messages. `longestPauseMs`: longest pause between two attempts.
+ * `onWait`: called after each wait, with its length in ms.
  */
 export const createRetries =
   (
@@ -66,7 +67,7 @@ export const createRetries =
     onWait: (ms: number) => void = () => {},
   ): WithRetries =>
   async (run) => {
-    // The first pause is about as long as the recording thread holds the lock.
+    // The first pause (1 ms) is about as long as the recording thread holds the lock.
     for (
       let startedAt = performance.now(), pause = 1, attempt = 1;
       ;

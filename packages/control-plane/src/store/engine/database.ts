@@ -1,7 +1,7 @@
 /**
  * Opens and migrates the database. Single statements use `kysely`; everything else uses a
- * transaction (connection.ts), which is retried when the engine reports that it did nothing. Public
- * methods of the stores begin the transaction; small functions take `tx`.
+ * transaction (connection.ts), which is retried if the engine reports that it changed no data.
+ * Public methods of the stores begin the transaction; small functions take `tx`.
  */
 import { defined } from '@berth/kit/defined';
 import { type Dialect, Kysely } from 'kysely';
@@ -28,13 +28,14 @@ import type { Db, Tables } from './tables.ts';
 type OnQuery = (operation: QueryKind, seconds: number) => void;
 
 export type Database = Connection & {
-  /** Notifies other control planes on the same database of changes; null if there can be none. */
-  notifier: Notifier | null;
-  /** Carries runtime logs to other control planes; null if there can be none. */
-  logRelay: LogRelay | null;
   /**
-   * Records dataset versions in its own thread; null: they are recorded through this connection.
+   * Notifies other control planes on the same database of changes; null if the engine allows only
+   * one.
    */
+  notifier: Notifier | null;
+  /** Carries runtime logs to other control planes; null if the engine allows only one. */
+  logRelay: LogRelay | null;
+  /** Records dataset versions in a separate thread; null if this connection records them. */
   recorder: Recorder | null;
   /** Calls `listener` after every statement of this connection. */
   onQuery(listener: OnQuery): void;
@@ -42,13 +43,13 @@ export type Database = Connection & {
 };
 
 type Engine = {
-  /** For messages; contains no password. */
+  /** Name of the database for messages; contains no password. */
   name: string;
   capabilities: Capabilities;
   dialect: Dialect;
-  /** Has no time limits for statements: a migration can take minutes. */
+  /** Dialect without time limits for statements, because a migration can take minutes. */
   migrating?: Dialect;
-  /** Throws StoreError if Berth cannot rely on this engine; can log a warning. */
+  /** Throws StoreError if Berth cannot rely on this engine. Can log a warning. */
   check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
   notifier?: () => Notifier & { close(): Promise<void> };
   logRelay?: () => LogRelay & { close(): Promise<void> };
@@ -57,12 +58,12 @@ type Engine = {
 };
 
 export type OpenOptions = {
-  /** The bytes with which `:memory:` starts. */
+  /** Initial content of `:memory:`. */
   image?: Buffer | undefined;
   before?: BeforeMigration | undefined;
 };
 
-/** Opens, checks and migrates the database. Throws StoreError, and what `before` throws. */
+/** Opens, checks and migrates the database. Throws StoreError, and errors of `before`. */
 export async function openDatabase(
   url: string,
   log: StoreLog,
@@ -111,8 +112,8 @@ export async function openDatabase(
 }
 
 /**
- * Opens a database that this version has migrated, beside a control plane that might be running:
- * takes no lock, creates nothing and migrates nothing. Throws StoreError.
+ * Opens a database that this version has migrated, while a control plane can be running: takes no
+ * lock, creates no file and does not migrate. Throws StoreError.
  */
 export async function openBeside(url: string, log: StoreLog): Promise<Database> {
   const engine = besideOf(url);

@@ -1,7 +1,7 @@
 import { CodedError } from '@berth/kit/coded-error';
 
 /**
- * Failures of the database itself, for the person who starts the control plane. Faulty requests
+ * Failures of the database itself, for the person who starts the control plane. Invalid requests
  * never cause one.
  */
 export type StoreErrorCode =
@@ -9,13 +9,13 @@ export type StoreErrorCode =
   | 'unsupported_url'
   /** The file or its folder cannot be opened or created, or is not a database. */
   | 'cannot_open'
-  /** The engine has a bug that loses data. */
+  /** This version of the engine has a bug that loses data. */
   | 'engine_too_old'
-  /** Another control plane holds the file. */
+  /** Another control plane has locked the file. */
   | 'held'
   /** A newer version of Berth migrated the database. */
   | 'newer_database'
-  /** The control plane of this version has not migrated the database yet. */
+  /** No control plane of this version has migrated the database yet. */
   | 'older_database'
   | 'migration_failed'
   /** Another program held the write lock for too long. */
@@ -31,7 +31,7 @@ export class StoreError extends CodedError<StoreErrorCode> {
   override name = 'StoreError';
 }
 
-/** Receives the log lines of the database. */
+/** The logger of the database. */
 export type StoreLog = {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;

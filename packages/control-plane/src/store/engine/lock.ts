@@ -14,8 +14,8 @@ import Sqlite from 'better-sqlite3';
 import { StoreError } from './errors.ts';
 
 /**
- * Two processes that start at the same moment block each other; within this time one of them gets
- * the lock.
+ * Two processes that start at the same moment block each other; one of them gets the lock within
+ * this time.
  */
 const LOCK_TIMEOUT_MS = 250;
 
@@ -44,7 +44,8 @@ export function takeFileLock(databasePath: string, now: number): () => void {
   writeFileWholeSync(holderPath, `${JSON.stringify(holder)}\n`);
   return () => {
     if (!lock.open) return;
-    // The note goes before the lock: after the release it could be the note of the next holder.
+    // Removes the file before it releases the lock: after the release, the file could belong to the
+    // next holder.
     rmSync(holderPath, { force: true });
     lock.exec('rollback');
     lock.close();
@@ -55,7 +56,7 @@ function readHolder(path: string): Holder | null {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as Holder;
   } catch {
-    // The holder writes the file just after it took the lock, so the file might not exist yet.
+    // The holder writes the file just after it takes the lock, so the file might not exist yet.
     return null;
   }
 }

@@ -2,11 +2,11 @@
  * Migrates a database to the tables of this version, or leaves it unchanged: all steps run in one
  * transaction.
  *
- * A step expands (it only adds, so earlier versions can go on with the database) or contracts (it
- * removes what no version in use needs). `berth_migrations` has the steps that a version must know:
- * a version that lacks one of them refuses the database. `berth_migrations_log` has every step
- * after LAST_UNLOGGED_STEP, with the version that ran it. So an earlier version starts on a database that
- * later versions only expanded.
+ * A step expands the schema (only adds to it, so older versions can still use the database) or
+ * contracts it (removes parts that no version in use needs). `berth_migrations` has the steps that
+ * a version must know: a version that lacks one of them refuses the database.
+ * `berth_migrations_log` has every step after LAST_UNLOGGED_STEP, with the version that ran it. So
+ * an older version can start on a database that newer versions have only expanded.
  */
 import { BERTH_VERSION } from '@berth/wire/version';
 import type { Kysely } from 'kysely';
@@ -14,23 +14,23 @@ import type { Migration } from 'kysely/migration';
 import { failPoint } from '@berth/kit/fail-point';
 import { StoreError } from './errors.ts';
 
-/** `contracts`: earlier versions cannot use the database after this step. */
+/** `contracts`: older versions cannot use the database after this step. */
 export type Step = Migration & { contracts?: true };
 export type Steps = Record<string, Step>;
 
 /**
- * Runs before the first step of a database that has tables. Returns the path of its snapshot, or
- * null. Throws: nothing is migrated.
+ * Runs before the first step on a database that has tables. Returns the path of its snapshot, or
+ * null. If it throws, no step runs.
  */
 export type BeforeMigration = (missing: readonly string[]) => Promise<string | null>;
 
-/** Steps that a version must know to use the database. */
+/** Table of the steps that a version must know to use the database. */
 const REQUIRED_STEPS_TABLE = 'berth_migrations';
-/** Every step after LAST_UNLOGGED_STEP, with the version that ran it. */
+/** Table of every step after LAST_UNLOGGED_STEP, with the version that ran it. */
 const STEP_LOG_TABLE = 'berth_migrations_log';
 /**
- * The last step of the versions that had only REQUIRED_STEPS_TABLE. They refuse each step that they
- * do not know, so all steps up to this one are required.
+ * The last step of the versions that had only REQUIRED_STEPS_TABLE. Those versions refuse every
+ * unknown step, so all steps up to this one are required.
  */
 const LAST_UNLOGGED_STEP = '0019_backups';
 
@@ -41,17 +41,17 @@ type Tables = {
 
 type Options = {
   before?: BeforeMigration | undefined;
-  /** Gets the steps of a newer version that this version can do without. */
+  /** Called with the steps of a newer version that this version does not need to know. */
   onNewer?: (steps: LoggedStep[]) => void;
 };
 
-/** Whether earlier versions must refuse a database with this step. */
+/** Returns whether versions that do not know this step must refuse the database. */
 export const isRequired = (name: string, step: Step | undefined): boolean =>
   name <= LAST_UNLOGGED_STEP || step?.contracts === true;
 
 /**
- * Returns the names of the steps that it ran. Of several control planes that start at once, one
- * runs them and the others wait.
+ * Returns the names of the steps that it ran. If several control planes start at once, one runs the
+ * steps and the others wait.
  */
 export async function migrate(
   db: Kysely<unknown>,
@@ -66,7 +66,7 @@ export async function migrate(
   }
   return db.connection().execute(async (one) => {
     const { adapter } = one.getExecutor();
-    // PostgreSQL: a lock of the session, which earlier versions take too. SQLite: the process has
+    // PostgreSQL: a session lock, which older versions take too. SQLite: the process has already
     // locked the file.
     const lock = { lockTable: '', lockRowId: '' };
     await adapter.acquireMigrationLock(one, lock);
@@ -79,7 +79,7 @@ export async function migrate(
       await runSteps(one, steps, missing, snapshot);
       return missing;
     } finally {
-      // If the connection is lost, the server releases the lock.
+      // Ignores the error: if the connection is lost, the server releases the lock.
       await adapter.releaseMigrationLock(one, lock).catch(() => {});
     }
   });
@@ -123,7 +123,7 @@ async function runSteps(
   await failPoint('migrate.after');
 }
 
-/** `berth_migrations` has the form that earlier versions gave it. */
+/** Creates `berth_migrations` with the columns that older versions gave it. */
 async function ensureStepTables(tx: Kysely<Tables>): Promise<void> {
   await tx.schema
     .createTable(REQUIRED_STEPS_TABLE)
@@ -141,7 +141,10 @@ async function ensureStepTables(tx: Kysely<Tables>): Promise<void> {
     .execute();
 }
 
-/** Throws StoreError if the database needs a newer version. */
+/**
+ * Returns the steps that the database lacks. Throws StoreError if the database needs a newer
+ * version.
+ */
 export function missingIn(present: Present, steps: Steps): string[] {
   refuseNewer(present, steps);
   return Object.keys(steps)
@@ -188,9 +191,9 @@ export async function requireMigrated(
 
 export type LoggedStep = Tables[typeof STEP_LOG_TABLE];
 export type Present = {
-  /** All steps that the database has. */
+  /** All steps that were applied to the database. */
   applied: string[];
-  /** The steps that a version must know to use it. */
+  /** The steps that a version must know to use the database. */
   needed: string[];
   /** The steps after LAST_UNLOGGED_STEP. */
   log: LoggedStep[];

@@ -1,7 +1,7 @@
 /**
- * First come, first served lock for the one connection to an embedded engine. Kysely's own lock
+ * First-come, first-served lock for the one connection to an embedded engine. Kysely's own lock
  * wakes every waiter at each release, and all but one wait again: 10,000 waiters cause 50 million
- * wake-ups, and nothing else runs meanwhile.
+ * wake-ups, which block the process.
  */
 export type Mutex = {
   /** Resolves when the caller holds the lock. The caller must then call `release`. */
@@ -20,8 +20,8 @@ export function createMutex(): Mutex {
     },
     release() {
       const next = waiting.shift();
-      // The lock passes to the first waiter without becoming free, so a newcomer cannot overtake
-      // the waiters.
+      // Passes the lock to the first waiter without releasing it, so a newcomer cannot overtake the
+      // waiters.
       if (next === undefined) held = false;
       else next();
     },

@@ -1,7 +1,7 @@
 /**
- * Sends changed topics to the other control planes of the database, by LISTEN/NOTIFY on a separate
- * connection. Notifications only save time: every waiter also polls, so it finds a change whose
- * notification was lost while the connection was down.
+ * Sends changed topics to the other control planes on the database, by LISTEN/NOTIFY on a separate
+ * connection. Notifications only save time: every waiter also polls, so it also finds changes whose
+ * notification was lost.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,9 +11,9 @@ import type { StoreLog } from './errors.ts';
 import { clientConfig } from './postgres.ts';
 
 const CHANNEL = 'berth_changes';
-/** The server refuses payloads of 8000 bytes. */
+/** Below the server's limit of 8,000 bytes for a payload. */
 const PAYLOAD_BYTES = 7_500;
-/** Maximum number of topics that wait to be sent; beyond it the oldest are dropped. */
+/** Maximum number of unsent topics; beyond it the oldest are dropped. */
 const MAX_PENDING = 10_000;
 const RETRY_MS = { first: 200, most: 5_000 };
 /** Keepalive: interval of the test query, and its timeout. */
@@ -32,7 +32,8 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
     if (sending || client === null) return;
     sending = true;
     try {
-      // Waits for the end of the event loop turn, because one commit often changes several topics.
+      // Waits for the end of this turn of the event loop, because one commit often changes several
+      // topics.
       await new Promise(setImmediate);
       while (pending.size > 0 && client !== null)
         await client.query('select pg_notify($1, $2)', [
@@ -40,7 +41,7 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
           JSON.stringify({ from: self, topics: take(pending) }),
         ]);
     } catch {
-      // `run` logs the error of the connection and opens a new one.
+      // Ignores the error: `run` logs it and opens a new connection.
       pending.clear();
     } finally {
       sending = false;
@@ -66,8 +67,8 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
         await fresh.query(`listen ${CHANNEL}`);
         client = fresh;
         pause = RETRY_MS.first;
-        // Topics might have changed while the connection was down; held requests poll by
-        // themselves.
+        // Topics might have changed while the connection was down. Held requests are not listed
+        // here, because they poll by themselves.
         onTopics(['routes', 'policy', 'access', 'work']);
         await sendPending();
         await keepAlive(fresh, gone, end.signal);
@@ -81,7 +82,7 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
       } finally {
         client = null;
         pending.clear();
-        // The connection is abandoned even if it does not close properly.
+        // Ignores an error: the connection is abandoned even if it does not close properly.
         void fresh.end().catch(() => {});
       }
       await sleep(pause, undefined, { signal: end.signal }).catch(() => {});
@@ -109,8 +110,8 @@ export function createNotifier(url: string, log: StoreLog): Notifier & { close()
 }
 
 /**
- * Returns when `signal` aborts; throws when the connection closes or does not answer the test
- * query.
+ * Checks the connection with test queries. Returns when `signal` aborts; throws if the connection
+ * closes or does not answer.
  */
 async function keepAlive(client: Client, gone: Promise<Error>, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {

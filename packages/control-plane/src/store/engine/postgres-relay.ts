@@ -1,8 +1,8 @@
 /**
- * Carries lines of runtime logs between the control planes of one database, by LISTEN/NOTIFY: the
- * agent can send a batch to another control plane than the one where the reader waits. Nothing is
- * stored, and the chain of batches shows what was lost. It has a connection of its own, so that
- * lines never delay notifications of changes, and opens it when somebody first reads a log.
+ * Carries lines of runtime logs between the control planes on one database, by LISTEN/NOTIFY: the
+ * agent can send a batch to a different control plane than the one with the reader. Lines are not
+ * stored; the batch numbers show lost lines. The relay has its own connection, so that lines never
+ * delay notifications of changes, and opens it at the first read of a log.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,14 +12,14 @@ import type { LogRelay } from '../../domain/deployments/runtime-logs.ts';
 import type { StoreLog } from './errors.ts';
 import { clientConfig } from './postgres.ts';
 
-/** The server refuses payloads of 8000 bytes. */
+/** Below the server's limit of 8,000 bytes for a payload. */
 const PART_CHARS = 7_500;
-/** Characters that wait to be sent. A message beyond it is dropped. */
+/** Maximum number of unsent characters. A message that would exceed it is dropped. */
 const MAX_PENDING = 4 * 1024 * 1024;
-/** Limits of a message that arrives: parts, and bytes after decompression. */
+/** Limits of an incoming message: parts, and bytes after decompression. */
 const MAX_PARTS = 600;
 const MAX_BYTES = 24 * 1024 * 1024;
-/** Senders whose message is incomplete. */
+/** Maximum number of senders with an incomplete message. */
 const MAX_SENDERS = 16;
 const RETRY_MS = { first: 200, most: 5_000 };
 const STATEMENT_MS = 5_000;
@@ -50,7 +50,7 @@ export function createLogRelay(url: string, log: StoreLog): LogRelay & { close()
         await client.query('select pg_notify($1, $2)', [part.channel, part.payload]);
       }
     } catch {
-      // `run` logs the error of the connection and opens a new one. The readers see the gap.
+      // Ignores the error: `run` logs it and opens a new connection. Readers see a gap in the log.
       pending.length = 0;
       pendingChars = 0;
     } finally {
@@ -69,7 +69,7 @@ export function createLogRelay(url: string, log: StoreLog): LogRelay & { close()
         });
         fresh.on('notification', (message) => incoming.add(message.payload ?? ''));
         await fresh.connect();
-        // A notification must not wait for the disk.
+        // Notifications need not survive a crash, so their commit does not wait for the disk.
         await fresh.query('set synchronous_commit to off');
         await fresh.query(`listen ${self}`);
         client = fresh;
@@ -127,8 +127,8 @@ const aborted = (signal: AbortSignal): Promise<void> =>
   );
 
 /**
- * Puts messages together. The parts of one sender arrive in order; a message with a missing part is
- * dropped.
+ * Assembles messages from their parts. The parts of one sender arrive in order; a message with a
+ * missing part is dropped.
  */
 export function createAssembly(onMessage: (message: string) => void): {
   add(payload: string): void;
@@ -154,7 +154,8 @@ export function createAssembly(onMessage: (message: string) => void): {
           inflateRawSync(Buffer.from(whole, 'base64'), { maxOutputLength: MAX_BYTES }).toString(),
         );
       } catch {
-        // Another version of Berth can send another format. The readers see a gap.
+        // Ignores a message in an unknown format, which another version of Berth can send. Readers
+        // see a gap in the log.
       }
     },
   };

@@ -11,25 +11,26 @@ import { StoreError, type StoreLog } from './errors.ts';
 
 const OLDEST_SERVER = 13;
 /**
- * Connections of one control plane, besides the one of its notifier. The server allows 100 in all
- * by default.
+ * Connections of one control plane, in addition to its notifier's connection. By default the server
+ * allows 100 in total.
  */
 const POOL_SIZE = 10;
 const CONNECT_TIMEOUT_MS = 5_000;
-/** How long to wait for a server that does not answer (a restart, a failover). */
+/** How long in ms to wait for a server that does not answer (a restart, a failover). */
 const RECONNECT_FOR_MS = 15_000;
 const RECONNECT_MS = 100;
 /**
- * Berth's statements take milliseconds; one that takes this long holds locks that others wait for.
+ * Berth's statements take milliseconds; a statement that takes this long holds locks that others
+ * wait for.
  */
 const STATEMENT_TIMEOUT_MS = 30_000;
 const LOCK_TIMEOUT_MS = 10_000;
 /**
- * A control plane that is paused (SIGSTOP, a frozen machine) in a transaction must not hold its
- * locks for ever.
+ * Limits how long a control plane that is paused in a transaction (SIGSTOP, a frozen machine) holds
+ * its locks.
  */
 const IDLE_IN_TRANSACTION_MS = 15_000;
-/** Above the server's limit, so only a lost server or network causes this timeout. */
+/** Longer than the server's limit, so that only a lost server or network causes this timeout. */
 const ANSWER_TIMEOUT_MS = 35_000;
 
 export type OpenPostgres = {
@@ -39,7 +40,7 @@ export type OpenPostgres = {
   check: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
 };
 
-/** Returns the engine, which connects at its first use. Throws StoreError unsupported_url. */
+/** Returns the engine, which connects at the first query. Throws StoreError unsupported_url. */
 export function openPostgres(url: string): OpenPostgres {
   const name = nameOf(url);
   const limits = {
@@ -66,7 +67,7 @@ export const clientConfig = (url: string): ClientConfig => ({
   types: { getTypeParser: parserOf as typeof types.getTypeParser },
 });
 
-/** Returns database, host and port for messages: the URL holds a password. */
+/** Returns database, host and port for messages, without the password in the URL. */
 function nameOf(url: string): string {
   if (!URL.canParse(url))
     throw new StoreError(
@@ -80,7 +81,7 @@ function nameOf(url: string): string {
 
 const BIGINT = 20;
 type ParserOf = (oid: number, format?: 'text' | 'binary') => (text: string) => unknown;
-/** Reads 64-bit integers (times, counters) as numbers. */
+/** Parses 64-bit integers (times, counters) as numbers. */
 const parserOf: ParserOf = (oid, format) =>
   oid === BIGINT && format !== 'binary' ? numberOf : (types.getTypeParser as ParserOf)(oid, format);
 
@@ -92,13 +93,14 @@ function numberOf(text: string): number {
 }
 
 /**
- * Returns a pool for Kysely. Connection errors become StoreErrors, and a connection that had one is
- * discarded. The pool waits for a server that restarts. It retries a single read, but no statement
- * of a transaction.
+ * Returns a pool for Kysely. Connection errors become StoreErrors, and a connection with an error
+ * is discarded. The pool waits for a server that restarts. It retries a single read, but no
+ * statement inside a transaction.
  */
 function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
   const pool = new Pool({ ...config, max });
-  // The next user of the connection gets the error; without a listener the process would exit.
+  // Empty listeners: without one the process would exit. The next user of the connection gets the
+  // error.
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
 
@@ -118,8 +120,8 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
     let client = await connect(performance.now() + RECONNECT_FOR_MS);
     let [broken, begun] = [false, false];
     async function query(text: string, values: readonly unknown[]): Promise<unknown> {
-      // The server rolled back when the connection was lost; an error here would hide the first
-      // error.
+      // The server rolled back when the connection was lost; an error here would hide the original
+      // one.
       if (broken && text === 'rollback') return { command: 'ROLLBACK', rows: [] };
       const isSingleRead = !begun && text.startsWith('select');
       begun = true;
@@ -153,23 +155,23 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
 }
 
 /**
- * Replaces NUL, which PostgreSQL refuses in a text: the output of a program must not make a request
- * fail.
+ * Replaces NUL, which PostgreSQL refuses in a text, so that the output of a program cannot make a
+ * request fail.
  */
 const withoutNul = (value: unknown): unknown =>
   typeof value === 'string' && value.includes('\0') ? value.replaceAll('\0', '\uFFFD') : value;
 
-/** Error codes of sockets, and messages of pg, which have no code. */
+/** Error codes of sockets, and messages of pg errors that have no code. */
 const SOCKET = /^E(CONN|PIPE|TIMEDOUT|HOSTUNREACH|NETUNREACH|AI_AGAIN|NOTFOUND)/;
 const PG_MESSAGES =
   /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (was closed|has encountered))/;
 /** SQLSTATE: connection_exception, admin_shutdown, crash_shutdown, cannot_connect_now. */
 const SERVER = /^(08...|57P0[1-3])$/;
 
-/** Returns whether the connection failed, not the statement. */
+/** Returns whether the error is a failure of the connection and not of the statement. */
 function isConnectionError(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  // One error for each address of the host (localhost has two).
+  // Has one error for each address of the host (localhost has two).
   if (error instanceof AggregateError) return error.errors.every(isConnectionError);
   const code = 'code' in error ? String(error.code) : '';
   return SOCKET.test(code) || SERVER.test(code) || PG_MESSAGES.test(error.message);

@@ -1,9 +1,9 @@
 /**
  * Makes a SQLite file shrinkable: only a file with auto_vacuum = INCREMENTAL can return free space
- * in small steps (capabilities.ts, shrinkFile). New files have it. A file of an earlier version of
- * Berth gets it once, at a start, by VACUUM, which rewrites the whole file. VACUUM runs only if it
- * takes seconds and the disk has room. Retention first reduces a larger file, and a later start
- * runs VACUUM.
+ * in small steps (capabilities.ts, shrinkFile). New files have this setting. A file of an older
+ * version of Berth gets it once, at a start, by VACUUM, which rewrites the whole file. VACUUM runs
+ * only if it takes seconds and the disk has enough space. Otherwise retention reduces the file
+ * first, and a later start runs VACUUM.
  */
 import { statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -11,16 +11,16 @@ import type Sqlite from 'better-sqlite3';
 
 const INCREMENTAL = 2;
 /**
- * Largest content for which VACUUM runs. It writes about 100 MB/s on a slow machine, so it takes 20
- * s at most.
+ * Largest content for which VACUUM runs: it writes about 100 MB/s on a slow machine, so it takes at
+ * most 20 s.
  */
 const MOST_BYTES = 2 * 1024 ** 3;
-/** VACUUM writes a copy and the WAL: free space needed, as a multiple of the content. */
+/** Free space needed, as a multiple of the content: VACUUM writes a copy and the WAL. */
 const ROOM = 2.2;
 
 type LogLine = (fields: object, message: string) => void;
 
-/** Call it first on a new connection. Never throws: a file that cannot shrink works as before. */
+/** Call it first on a new connection. Never throws: a file that cannot shrink still works. */
 export function makeShrinkable(
   database: Sqlite.Database,
   path: string,
@@ -28,9 +28,10 @@ export function makeShrinkable(
   most = MOST_BYTES,
 ): void {
   const read = (name: string): number => Number(database.pragma(name, { simple: true }));
-  // The setting is read first, because setting it writes to the file even if it does not change.
+  // Reads the setting first, because setting it writes to the file even if the value does not
+  // change.
   if (read('auto_vacuum') === INCREMENTAL) return;
-  // Takes effect in a file without tables, and at the next VACUUM.
+  // Takes effect at once in a file without tables, otherwise at the next VACUUM.
   database.pragma('auto_vacuum = INCREMENTAL');
   if (read('auto_vacuum') === INCREMENTAL) return;
   const bytes = read('page_size') * (read('page_count') - read('freelist_count'));

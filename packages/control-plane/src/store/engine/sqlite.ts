@@ -1,4 +1,4 @@
-/** The embedded engine: better-sqlite3 under Kysely. A committed transaction is on the disk. */
+/** The embedded engine: better-sqlite3 under Kysely. A committed transaction is on disk. */
 import { closeSync, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { messageOf } from '@berth/kit/message-of';
@@ -24,23 +24,23 @@ import { createMutex } from './mutex.ts';
 import { makeShrinkable } from './shrinkable.ts';
 
 /**
- * In earlier versions a WAL could be reset under a reader, which corrupts the file
+ * In older versions of SQLite a WAL could be reset under a reader, which corrupts the file
  * (https://sqlite.org/wal.html#walresetbug).
  */
 const OLDEST_SQLITE = '3.51.3';
 /**
- * SQLite waits for a lock inside the call and blocks the whole process meanwhile. So it waits for 1
- * ms only, and connection.ts retries without blocking. (Reads never wait in WAL mode.)
+ * SQLite waits for a lock inside the call and blocks the whole process. So it waits for only 1 ms,
+ * and connection.ts retries without blocking. (In WAL mode, reads never wait.)
  */
 const BUSY_TIMEOUT_MS = 1;
 /**
- * SQLite can wait for a backup's short exclusive access while the file is opened, because this
- * process does nothing else yet.
+ * While the file is opened, SQLite can wait longer for a backup's short exclusive access, because
+ * this process does no other work yet.
  */
 const OPEN_TIMEOUT_MS = 5000;
 const CACHED_STATEMENTS = 500;
 /**
- * Longer statements are not cached: an insert with parameters for each log line differs with every
+ * Longer statements are not cached: an insert with parameters for each log line differs in every
  * batch.
  */
 const CACHED_SQL_LENGTH = 4096;
@@ -67,10 +67,10 @@ export type OpenSqlite = { dialect: Dialect; path: string; release: () => void }
 
 type OpenOptions = {
   onCheckpointFailure?: (problem: string) => void;
-  /** Receives the log lines of shrinkable.ts. */
+  /** Logger for shrinkable.ts. */
   onCompact?: (fields: object, message: string) => void;
   versionOf?: (database: Sqlite.Database) => string;
-  /** The bytes with which `:memory:` starts. */
+  /** Initial content of `:memory:`. */
   image?: Buffer;
 };
 
@@ -99,8 +99,8 @@ export function openSqlite(
   let database: Sqlite.Database | undefined;
   try {
     release = takeFileLock(path, now);
-    // The file holds password hashes and the environment of every project. The WAL files inherit
-    // its mode.
+    // Created with mode 0600: the file contains password hashes and the environment of every
+    // project. The WAL files inherit its mode.
     if (!existsSync(path)) closeSync(openSync(path, 'a', 0o600));
     database = new Sqlite(path, { timeout: OPEN_TIMEOUT_MS });
     assertSqliteVersion(versionOf(database));
@@ -128,7 +128,7 @@ export function openSqlite(
 }
 
 /**
- * Opens a further connection, for a separate thread, to a file that this process has opened and
+ * Opens another connection, for a separate thread, to a file that this process has opened and
  * locked. SQLite can checkpoint inside a commit of that thread.
  */
 export function openSecondConnection(path: string): Dialect {
@@ -138,8 +138,8 @@ export function openSecondConnection(path: string): Dialect {
 }
 
 /**
- * Opens an existing file without the lock of a control plane, for one short transaction: SQLite's
- * own locks keep the file whole. Throws StoreError cannot_open, engine_too_old.
+ * Opens an existing file for one short transaction, without the lock of a control plane: SQLite's
+ * own locks keep the file consistent. Throws StoreError cannot_open, engine_too_old.
  */
 export function openSqliteBeside(target: string): { dialect: Dialect; path: string } {
   const path = resolve(target);
@@ -155,17 +155,17 @@ export function openSqliteBeside(target: string): { dialect: Dialect; path: stri
   }
 }
 
-/** Applies the settings of a connection, which the file does not store. */
+/** Applies the settings of a connection that the file does not store. */
 function setUp(database: Sqlite.Database): void {
-  // FULL: a commit returns after it is on the disk, so it survives a power cut.
+  // FULL: a commit returns after its data is on disk, so it survives a power cut.
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
   database.pragma('trusted_schema = OFF');
-  // A WAL that grew during a long backup shrinks to this size again.
+  // After a long backup, the WAL file shrinks to this size again.
   database.pragma('journal_size_limit = 67108864');
 }
 
-/** Returns the real path: the lock needs one name for one file. */
+/** Returns the real path, because the lock needs one name for one file. */
 function locate(target: string): string {
   const path = resolve(target);
   try {
@@ -217,8 +217,8 @@ class ImmediateDriver extends SqliteDriver {
   }
   override async releaseConnection(): Promise<void> {
     const checkpointed = this.#checkpoints.startIfDue();
-    // The caller's work is committed, so only those who wait for the connection wait for the
-    // checkpoint too.
+    // The caller's work is committed; only callers that wait for the connection also wait for the
+    // checkpoint.
     if (checkpointed === null) this.#mutex.release();
     else void checkpointed.then(() => this.#mutex.release());
   }
@@ -227,7 +227,8 @@ class ImmediateDriver extends SqliteDriver {
     await super.destroy();
   }
   /**
-   * Begins as a writer: a deferred transaction that reads and then writes can fail in the middle.
+   * Begins as a writer, because a deferred transaction that reads and then writes can fail in the
+   * middle.
    */
   override async beginTransaction(
     connection: DatabaseConnection,
@@ -241,9 +242,9 @@ class ImmediateDriver extends SqliteDriver {
 
 /**
  * Writes parameters as `+?`. When SQLite plans `LIMIT ?`, or `= ?` beside an ORDER BY or GROUP BY,
- * it reads the value of a bare parameter. It then prepares the statement again for each other
- * value, which takes five to ten times as long as running it. It does not read the value of an
- * expression. (ENABLE_QPSG of https://sqlite.org/c3ref/c_dbconfig_defensive.html does the same; the
+ * it uses the value of a bare parameter. It then prepares the statement again for every new value,
+ * which takes five to ten times as long as running it. It does not do this for an expression.
+ * (ENABLE_QPSG of https://sqlite.org/c3ref/c_dbconfig_defensive.html has the same effect, but the
  * binding cannot set it.) Pinned by test/store/query-plans.test.ts.
  */
 class OncePreparedCompiler extends SqliteQueryCompiler {
@@ -254,22 +255,22 @@ class OncePreparedCompiler extends SqliteQueryCompiler {
 
 class TransactionalDdlAdapter extends SqliteAdapter {
   /**
-   * There is one connection, and ImmediateDriver locks it. If false, Kysely would add its own lock
-   * (see mutex.ts).
+   * True, although there is only one connection, because ImmediateDriver locks it: otherwise Kysely
+   * would add its own lock (see mutex.ts).
    */
   override get supportsMultipleConnections(): boolean {
     return true;
   }
-  /** A control plane that is killed during a migration must find the old tables again. */
+  /** After a crash during a migration, the next start must find the old tables. */
   override get supportsTransactionalDdl(): boolean {
     return true;
   }
 }
 
 /**
- * Caches prepared statements: Kysely prepares each query again, which costs more than running it.
- * The oldest entry is evicted (FIFO). A statement in use that is evicted returns as the newest,
- * which is rare and cheaper than an LRU order.
+ * Caches prepared statements: Kysely prepares each query again, which takes longer than running it.
+ * Evicts the oldest entry (FIFO). An evicted statement that is still in use is prepared again and
+ * becomes the newest, which is rare and cheaper than an LRU order.
  */
 function withStatementCache(database: Sqlite.Database): SqliteDatabase {
   const cache = new Map<string, SqliteStatement>();

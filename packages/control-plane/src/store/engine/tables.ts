@@ -1,4 +1,4 @@
-/** The tables, as migrations/ create them. rows/ converts their rows to records. */
+/** The types of the tables that migrations/ create. rows/ converts rows to records. */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
@@ -29,7 +29,7 @@ import type {
 import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
-/** 0 or 1 on both engines. */
+/** 0 or 1, on both engines. */
 type Flag = number;
 /** Milliseconds since the epoch, by the machine's clock. */
 type Ms = number;
@@ -37,7 +37,7 @@ type Ms = number;
 type UptimeMs = number;
 type Json = string;
 
-/** The columns of a record: a flag is 0 or 1, and an object or a list is JSON. */
+/** The columns of a record: a flag becomes 0 or 1, and an object or a list becomes JSON. */
 type Columns<R> = { [K in keyof R]: Column<R[K]> };
 type Column<T> =
   | Extract<T, string | number | null>
@@ -72,12 +72,15 @@ export type Tables = {
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;
-    /** Rises when `auth_required` is turned on: earlier session cookies do not open the project. */
+    /**
+     * Increased when `auth_required` is turned on: older session cookies no longer open the
+     * project.
+     */
     auth_epoch: Generated<number>;
     env: Json;
     datasets: Json;
     health_path: string | null;
-    /** Null: PROBE_TIMEOUT. */
+    /** Null means the setting PROBE_TIMEOUT. */
     start_seconds: Generated<number | null>;
     memory_bytes: number | null;
     cpus: number | null;
@@ -85,16 +88,16 @@ export type Tables = {
     stop_grace_seconds: number;
     replace: string;
     on_dataset_change: string;
-    /** Rises with each change of a secret. */
+    /** Increased by each change of a secret. */
     secrets_version: Generated<number>;
     deploy_on_push: Generated<Flag>;
     watch_paths: Generated<Json>;
     volumes: Generated<Json>;
-    /** Whether the deletion of the project deletes its volumes too. */
+    /** 1 if the deletion of the project also deletes its volumes. */
     deletes_volumes: Generated<Flag>;
     members: Generated<Json>;
     cors_origins: Generated<Json>;
-    /** Custom domains. `domain_claims` has a row for each one outside BASE_DOMAIN. */
+    /** Custom domains. `domain_claims` has a row for each domain outside BASE_DOMAIN. */
     domains: Generated<Json>;
     flow_version: number;
     last_generation: number;
@@ -105,44 +108,43 @@ export type Tables = {
   };
   /**
    * `members` of projects, for queries. A project without rows is visible to every user. The rows
-   * of a deleted project stay while the feed has events of it (store/project-access.ts).
+   * of a deleted project are kept while the feed has its events (store/project-access.ts).
    */
   project_members: { project_id: string; user_id: string; role: Role };
   /**
-   * Custom domains in use, and those that a project had until recently: another project cannot
-   * have them yet. The row outlives its project.
+   * Custom domains in use, and domains in quarantine: a project gave them up recently, and no other
+   * project can have them yet. The row outlives its project.
    */
   domain_claims: {
     host: string;
-    /** Differs for each time that a project gets the domain: session cookies are bound to it. */
+    /** Changes each time a project gets the domain: session cookies are bound to it. */
     id: string;
     project_id: string;
     claimed_at: Ms;
-    /** Null: in use. */
+    /** Null while the domain is in use. */
     released_at: Ms | null;
   };
   /**
-   * The same for domain prefixes. A prefix that its project gave up can still be served until the
-   * next deployment is live.
+   * The same for domain prefixes. A prefix that its project gave up can still be in use until the
+   * project's next deployment is live.
    */
   prefix_claims: {
     prefix: string;
     id: string;
     project_id: string;
     claimed_at: Ms;
-    /** Null: in use. */
+    /** Null while the prefix is in use. */
     released_at: Ms | null;
   };
   /**
-   * The key that seals the values of a project, encrypted with a key of SECRETS_KEY
-   * (secrets/vault.ts).
+   * The key that seals the values of a project, wrapped by a key of SECRETS_KEY (secrets/vault.ts).
    */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
-  /** The same for values that belong to no project. */
+  /** Keys for values that belong to no project, wrapped in the same way. */
   platform_keys: { name: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /**
-   * `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of
-   * SQL.
+   * `sealed`: encrypted with the project's key. `delivery`: the API calls it `as`, which is a
+   * reserved word in SQL.
    */
   project_secrets: {
     project_id: string;
@@ -151,9 +153,9 @@ export type Tables = {
     fingerprint: string;
     scope: SecretScope;
     delivery: SecretDelivery;
-    /** Size of the value. */
+    /** Size of the plain value in bytes. */
     bytes: number;
-    /** E-mail of the person. */
+    /** E-mail of the person who set the secret. */
     set_by: string | null;
     set_at: Ms;
   };
@@ -163,8 +165,8 @@ export type Tables = {
     sizes: Generated<Json>;
     seen: Generated<Json | null>;
     /**
-     * When the node reported the copy first, and when it was first asked to delete a copy that it
-     * had.
+     * `reported_at`: when the node first reported the copy. `delete_asked_at`: when the node was
+     * first asked to delete a copy that it had.
      */
     reported_at: Generated<Ms | null>;
     delete_asked_at: Generated<Ms | null>;
@@ -172,7 +174,7 @@ export type Tables = {
   };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
-  /** ssh host keys (domain/git/git-hosts.ts). */
+  /** ssh host keys that builders found (domain/git/git-hosts.ts). */
   git_host_keys: {
     host: string;
     fingerprint: string;
@@ -181,7 +183,7 @@ export type Tables = {
     added_by: string | null;
     at: Ms;
   };
-  /** Builders that might still import the host keys that they trusted. */
+  /** Builders that can still import the host keys that they trusted. */
   git_host_imports: { node_id: string };
   deployments: {
     id: string;
@@ -190,13 +192,14 @@ export type Tables = {
     status: DeploymentState;
     settings: Json;
     /**
-     * Copy of settings.domain_prefix, to find the deployments that might still publish a host name.
+     * Copy of settings.domain_prefix, to find the deployments that might still publish this host
+     * name.
      */
     domain_prefix: string;
     requested_commit: string | null;
     note: string | null;
     rollback_of: string | null;
-    /** Null: it is no rollback, or an earlier version of Berth created it. */
+    /** Null if the deployment is not a rollback, or if an older version of Berth created it. */
     rolled_back: Generated<Json | null>;
     error_code: string | null;
     error_message: string | null;
@@ -217,7 +220,7 @@ export type Tables = {
     losses: Json;
     datasets: Json | null;
     waiting: string | null;
-    /** The reason as data; null also in rows that an earlier version wrote. */
+    /** The reason why the deployment waits, as data; null in rows that an older version wrote. */
     waiting_reason: Generated<Json | null>;
     stopped_first: StoppedFirst | null;
     created_by: Json | null;
@@ -226,7 +229,10 @@ export type Tables = {
     commit_message: string | null;
     commit_author: string | null;
     phases: Json | null;
-    /** Names and fingerprints of the secrets that it got; null: none, or not started yet. */
+    /**
+     * Names and fingerprints of the secrets that the deployment received; null if it has none or
+     * has not started yet.
+     */
     secrets: Json | null;
     created_at: Ms;
     state_since: Ms;
@@ -234,7 +240,7 @@ export type Tables = {
     timer: Json | null;
     retry: Json | null;
     builds_given_up: Generated<number>;
-    /** Null in rows that an earlier version wrote. */
+    /** Order of the requests; null in rows that an older version wrote. */
     ordinal: number | null;
     /**
      * When retention began to remove the log, when it began to remove story and tasks, and when
@@ -243,24 +249,26 @@ export type Tables = {
     log_removed_at: Generated<Ms | null>;
     story_removed_at: Generated<Ms | null>;
     thinned_at: Generated<Ms | null>;
-    /** The key of its settings in kept_settings; null: they are in this row. */
+    /**
+     * Key of the deployment's settings in kept_settings; null if this row contains the settings.
+     */
     settings_digest: Generated<string | null>;
     /**
-     * When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry
-     * has not confirmed it.
+     * When a clean-up began to remove the deployment's image from the registry. `image_deleting` is
+     * 1 until the registry has confirmed the deletion.
      */
     image_removed_at: Generated<Ms | null>;
     image_deleting: Generated<Flag | null>;
     /**
-     * 1: the registry lacked it at the last clean-up that looked, since `image_removed_at`. The
-     * next one looks again.
+     * 1 if the registry did not have the image at the last clean-up that checked
+     * (`image_removed_at`: since when). The next clean-up checks again.
      */
     image_missing: Generated<Flag | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
   /**
-   * Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at`
-   * (null: one occurrence) to `at`.
+   * Written only by store/story.ts. A repeated line is one row: `count` occurrences from `first_at`
+   * (null for a single occurrence) to `at`.
    */
   deployment_events: {
     id: Generated<number>;
@@ -272,31 +280,31 @@ export type Tables = {
     first_at: Ms | null;
   };
   tasks: Columns<TaskRecord> & {
-    /** Order of creation, even within one plan. */
+    /** Order of creation, also within one plan. */
     seq: Generated<number>;
   };
   nodes: Columns<Omit<NodeRecord, 'has_secret' | 'doubled' | 'earlier_nodes'>> & {
-    /** domain/nodes/renamed-machine.ts. */
+    /** JSON (domain/nodes/renamed-machine.ts). */
     earlier_nodes: Json | null;
-    /** SHA-256 in hex of the node's secret; null: none. */
+    /** SHA-256 of the node's secret in hex; null if it has none. */
     secret_hash: string | null;
-    /** 1: the agent has used the secret. */
+    /** 1 after the agent has used the secret. */
     secret_used: Flag | null;
-    /** When an admin revoked the secret; null again after the next one is issued. */
+    /** When an admin revoked the secret; null again after a new secret is issued. */
     secret_reset_at: Ms | null;
     /**
-     * Fingerprint of the value of AGENT_SECRET that its last registration sent; null: another
+     * Fingerprint of the AGENT_SECRET value in the last registration; null if the node sent its own
      * secret, or none.
      */
     shared_secret: string | null;
-    /** domain/nodes/duplicate-agents.ts. */
+    /** Other agent processes with this node's name (domain/nodes/duplicate-agents.ts). */
     boots: Json | null;
-    /** The last state in the feed of events: `online`, `offline`. */
+    /** The state that the feed of events announced last: `online`, `offline`. */
     announced: string | null;
   };
   join_tokens: JoinTokenRecord & {
     hash: string;
-    /** Boot id of the process that used the token. */
+    /** Boot id of the agent process that used the token. */
     boot_id: string | null;
   };
   /**
@@ -304,16 +312,16 @@ export type Tables = {
    */
   node_admissions: AdmissionRecord;
   datasets: Columns<Omit<DatasetRecord, 'scan_full' | 'accept_loss'>> & {
-    /** Bitmasks (store/datasets/scan-flags.ts). */
+    /** Bitmasks by scan (store/datasets/scan-flags.ts). */
     scan_full: number;
     accept_loss: number;
   };
-  /** The row makes a version visible; its history and tree objects are written before. */
+  /** Visible versions: the row is inserted after the history and tree objects of the version. */
   dataset_versions: DatasetVersionRecord;
-  /** `body`: the object's text, deflated. */
+  /** `body`: the deflated text of the object. */
   dataset_trees: { dataset_id: string; digest: string; body: Buffer };
   /**
-   * `path` is encoded (wire/tree.ts). If the path is too long for the index, `path` is its
+   * `path` is encoded (wire/tree.ts). If the path is too long for the index, `path` has its
    * beginning and `long_path` the whole path (history-path.ts). The time is in `dataset_versions`.
    */
   dataset_history: {
@@ -327,13 +335,13 @@ export type Tables = {
     previous_checksum: string | null;
   };
   routes: Omit<RouteRecord, 'stopped'> & {
-    /** The project is stopped: its host gets the page, not the container. */
+    /** 1 if the project is stopped: its host shows the page of a stopped project. */
     stopped: Generated<Flag>;
   };
   users: Columns<UserRecord>;
   /**
-   * Tombstones: earlier sessions of this address are invalid. A tombstone is removed after the last
-   * of them has expired.
+   * Tombstones: sessions of this address from before the deletion are invalid. A tombstone is
+   * removed after the last of these sessions has expired.
    */
   deleted_users: { email: string; deleted_at: Ms; expires_at: Ms };
   /** Sessions of the gateway: every session cookie with this id is invalid. */
@@ -348,11 +356,11 @@ export type Tables = {
     status: DeviceCodeStatus;
     address: string;
     user_agent: string;
-    /** Null: `projects`. */
+    /** Null means `projects`. */
     scope: DeviceScope | null;
     /** The person who approved the device. */
     identity: Json | null;
-    /** Seconds between two polls of the device; `slow_down` raises it. */
+    /** Seconds between two polls of the device; increased by `slow_down`. */
     poll_seconds: number;
     polled_at: Ms | null;
     created_at: Ms;
@@ -361,21 +369,18 @@ export type Tables = {
   device_tokens: {
     id: string;
     hash: string;
-    /** Copy of identity.email, lower case. */
+    /** Copy of identity.email in lower case. */
     email: string;
     identity: Json;
     address: string;
     user_agent: string;
-    /** Null (from a version without scopes): `projects`. */
+    /** Null means `projects` (rows of a version without scopes). */
     scope: DeviceScope | null;
     created_at: Ms;
     expires_at: Ms;
     last_used_at: Ms | null;
   };
-  /**
-   * A sign-in at the API and its family of refresh tokens. The row exists while the sign-in is
-   * valid.
-   */
+  /** A sign-in at the API with its refresh tokens. The row exists while the sign-in is valid. */
   api_sessions: {
     id: string;
     user_id: string;
@@ -392,7 +397,7 @@ export type Tables = {
     name: string;
     hash: string;
     role: Role;
-    /** Ids as a JSON array; null: no limit. */
+    /** Project ids as a JSON array; null if the token is not limited to projects. */
     projects: Generated<Json | null>;
     created_at: Ms;
     expires_at: Ms;
@@ -412,14 +417,14 @@ export type Tables = {
     request_id: string;
   };
   /**
-   * Answers to creating requests, by user and request (method, path, Idempotency-Key). `answer` is
-   * encrypted (api/idempotency.ts).
+   * Answers to requests that create something, by user and request (method, path, Idempotency-Key).
+   * `answer` is encrypted (api/idempotency.ts).
    */
   kept_answers: {
     user_id: string;
     request: string;
     body_hash: string;
-    /** Token of the running request; null if `answer` is stored. */
+    /** Token of the running request; null after `answer` is stored. */
     claim: string | null;
     claimed_until: Ms | null;
     answer: Buffer | null;
@@ -456,8 +461,8 @@ export type Tables = {
   commit_statuses: Omit<StatusRecord, 'seq' | 'state'> & {
     seq: Generated<number>;
     /**
-     * One row for each deployment and state. `failure of COMMIT` is about a commit that it
-     * replaced.
+     * One row for each deployment and state. `failure of COMMIT` is about a commit that the
+     * deployment replaced.
      */
     state: CommitState | `failure of ${string}`;
   };
@@ -465,18 +470,18 @@ export type Tables = {
   problems: {
     kind: ProblemKind;
     subject: string;
-    /** Texts of the problem, or of its end. */
+    /** Texts for the problem, or for its end. */
     seen: Json;
     opened_at: Ms;
-    /** When a control plane observed it, by its own clock. */
+    /** When a control plane last observed the problem, by its own clock. */
     observed_at: Ms;
-    /** Uptime since which the problem is no longer observed; null while it is observed. */
+    /** Uptime since which the problem has not been observed; null while it is observed. */
     gone_since: UptimeMs | null;
-    /** Null while the problem is open. */
+    /** Null while the problem is still open. */
     ended_at: Ms | null;
     flaps: number;
   };
-  /** Problems that began or ended. Notifications read them in order. */
+  /** Beginnings and ends of problems. Notifications read them in order. */
   problem_changes: {
     seq: Generated<number>;
     kind: ProblemKind;
@@ -490,14 +495,14 @@ export type Tables = {
     id: string;
     name: string;
     kind: NotificationKind;
-    /** Sealed, as `secret`. */
+    /** Sealed, like `secret`. */
     target: string;
-    /** The masked target. */
+    /** The target with its secret parts masked. */
     shown: string;
     secret: string | null;
     events: Json;
     projects: Json;
-    /** The last change of a problem that it has read. */
+    /** `seq` of the last problem change that the notification has read. */
     after: number;
     last_sent_at: Ms | null;
     failing_since: Ms | null;
@@ -505,7 +510,7 @@ export type Tables = {
     created_at: Ms;
     updated_at: Ms;
   };
-  /** Deliveries of notifications, which are also the outbox. */
+  /** Deliveries of notifications; also the outbox. */
   notices: {
     seq: Generated<number>;
     id: string;
@@ -515,29 +520,30 @@ export type Tables = {
     next_at: UptimeMs;
     give_up_at: UptimeMs;
     claimed_until: UptimeMs | null;
-    /** Recipients of an e-mail whose server accepted it. */
+    /** Recipients whose mail server accepted the e-mail. */
     received: Json;
     created_at: Ms;
     done_at: Ms | null;
     is_sent: Flag;
     error: string | null;
   };
-  /** Only the newest stay (store/backups.ts). */
+  /** Only the newest rows are kept (store/backups.ts). */
   backups: {
     id: string;
-    /** 1: by BACKUP_INTERVAL; 0: by a person. */
+    /** 1 if BACKUP_INTERVAL started it, 0 if a person did. */
     scheduled: Flag;
-    /** Folder or address, without credentials. */
+    /** Folder or address of the backups, without credentials. */
     target: string;
     name: string | null;
     bytes: number | null;
     error: string | null;
     started_at: Ms;
-    /** Null: it runs, or its process died. */
+    /** Null while the backup runs, or if its process died. */
     finished_at: Ms | null;
   };
   /**
-   * domain/nodes/usage.ts. `step`: length of the slot in ms. `slot`: number of the slot since 1970.
+   * Usage of containers (domain/nodes/usage.ts). `step`: length of the slot in ms. `slot`: number
+   * of the slot since 1970.
    */
   usage_points: {
     project_id: string;
@@ -555,11 +561,11 @@ export type Tables = {
     net_rx: number | null;
     net_tx: number | null;
   };
-  /** Only the newest stay (store/clean-ups.ts). */
+  /** Only the newest rows are kept (store/clean-ups.ts). */
   clean_ups: Omit<CleanUpRecord, 'holds_builds' | Optional> & { holds_builds: Flag } & {
     [K in Optional]: Generated<CleanUpRecord[K]>;
   };
-  /** Images that deleted projects left in the registry. `repository` has no host. */
+  /** Images in the registry that belonged to deleted projects. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
   /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged-containers.ts). */
   unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
@@ -567,10 +573,11 @@ export type Tables = {
     confirmed_at: Generated<Ms | null>;
   };
   meta: { key: string; value: string };
-  /** One row: the clock of every deadline (domain/platform/uptime.ts). */
+  /** One row: the uptime clock, which every deadline uses (domain/platform/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
   /**
-   * Idempotency-Key of `POST /api/projects/{id}/deployments`, which `kept_answers` does not cover.
+   * Idempotency-Keys of `POST /api/projects/{id}/deployments`. All other requests use
+   * `kept_answers`.
    */
   idempotency_keys: {
     project_id: string;
@@ -588,16 +595,16 @@ export type Tables = {
     text: string;
   };
   /**
-   * One row for each deployment with a log. `left_out`: lines that were not stored, because the log
-   * had reached its size limit.
+   * One row for each deployment with a log. `left_out`: number of lines that were not stored
+   * because the log had reached its size limit.
    */
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
-  /** High-water mark of the lines that an attempt has sent. */
+  /** High-water mark of the lines that a task attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
   /**
-   * Logs of containers that somebody reads now. `owner`: the control plane whose readers wait.
-   * `expires_at`: uptime clock. `position`: the last line that the owner has, by the clock of the
-   * node.
+   * Container logs that people are reading now. `owner`: the control plane with the readers.
+   * `expires_at`: by the uptime clock. `position`: the last line that the owner has, by the clock
+   * of the node.
    */
   log_wants: {
     key: string;
@@ -612,7 +619,7 @@ export type Tables = {
     position: string | null;
     expires_at: UptimeMs;
   };
-  /** Ends of containers. `run`: identifies one run of one container. `lines`: JSON. */
+  /** How containers ended. `run`: identifies one run of one container. `lines`: JSON. */
   container_exits: {
     deployment_id: string;
     run: string;

@@ -15,13 +15,13 @@ import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';
 
 /**
- * Most keys that nobody trusts, of projects. A builder that contacts many hosts removes the oldest
- * ones.
+ * Maximum number of untrusted keys for projects. When a builder contacts many hosts, the oldest
+ * keys are removed.
  */
 const MAX_PRESENTED = 500;
 /**
- * Most hosts of looks without a project. They have a limit of their own, because anybody can ask
- * for a look at any host.
+ * Maximum number of hosts from looks without a project. They have a separate limit, because anybody
+ * can request a look at any host.
  */
 const MAX_LOOKED_HOSTS = 50;
 
@@ -36,7 +36,7 @@ export function createGitHostStore(db: Database): GitHostStore {
   };
 }
 
-/** Changes of host keys are rare: one at a time. */
+/** Changes of host keys are rare, so one lock serializes all of them. */
 function lockHosts<T>(db: Database, run: (tx: Tx) => Promise<T>): Promise<T> {
   return db.write(async (tx) => {
     await db.capabilities.lockName(tx, 'git-hosts');

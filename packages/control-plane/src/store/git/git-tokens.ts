@@ -47,8 +47,8 @@ export const createGitTokenStore = (db: Database): GitTokenStore => ({
 });
 
 /**
- * Deletes the token of a project that moves to another host, and returns the event. Throws
- * validation. Call it in the same transaction.
+ * Deletes the token of a project that moves to another git host, and returns the event. Call it in
+ * the transaction that changes the project. Throws validation.
  */
 export async function dropMovedToken(
   tx: Tx,

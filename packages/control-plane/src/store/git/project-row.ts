@@ -5,7 +5,7 @@ import type { NewEvent } from '../events.ts';
 import { lockedProject } from '../project-row.ts';
 
 /**
- * Returns the project, locked until the transaction ends, and makes plans from before stale. Throws
+ * Returns the project, locked until the transaction ends, and makes existing plans stale. Throws
  * not_found, being_deleted.
  */
 export async function changingProject(db: Database, tx: Tx, id: string): Promise<Row<'projects'>> {

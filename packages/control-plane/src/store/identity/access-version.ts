@@ -1,6 +1,6 @@
 /**
- * A counter that rises with each change of `disabled`, so that another control plane sees the
- * change in one read (policy.ts, `stamp`).
+ * A counter that each change of `disabled` increases, so that another control plane finds the
+ * change with one read (policy.ts, `stamp`).
  */
 import { sql } from 'kysely';
 import type { Tx } from '../engine/tables.ts';

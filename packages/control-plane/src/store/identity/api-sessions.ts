@@ -6,10 +6,13 @@ import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 import { userOf } from './users.ts';
 
-/** Sessions of one user. A script that signs in on each run ends the oldest ones. */
+/**
+ * Maximum number of sessions of one user. If a script signs in on each run, its oldest sessions
+ * end.
+ */
 const MAX_SESSIONS = 200;
 
-/** The id is a part of tokens and so a secret: the database holds its SHA-256. */
+/** The id is part of the tokens and therefore secret, so the database stores its SHA-256. */
 const rowId = (id: string): string => createHash('sha256').update(id).digest('hex');
 const DIGEST_LENGTH = 64;
 
@@ -33,7 +36,8 @@ async function createSession(
       .selectFrom('users')
       .select(['disabled', 'password_hash'])
       .where('id', '=', session.user_id)
-      // A change of the account waits for this session, and ends it.
+      // A concurrent change of the account waits for this transaction, and then ends the new
+      // session.
       .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
       .executeTakeFirst();
     if (user === undefined || user.disabled !== 0) return false;
@@ -102,8 +106,8 @@ function rotateSession(
       .returning('id')
       .executeTakeFirst();
     if (rotated !== undefined) return 'rotated';
-    // The session is known but the token is not current: it was used before, by the owner or by a
-    // thief. So the session ends.
+    // The session exists but the token is not the current one: the owner or a thief has used it
+    // before. So the session ends.
     const ended = await tx
       .deleteFrom('api_sessions')
       .where('id', '=', rowId(id))

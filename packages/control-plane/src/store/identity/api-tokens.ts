@@ -8,7 +8,7 @@ import type { Row } from '../engine/tables.ts';
 import { countTokens, deleteToken } from './tokens.ts';
 import { userOf } from './users.ts';
 
-/** Valid tokens of one user. */
+/** Maximum number of valid tokens of one user. */
 const MAX_TOKENS = 100;
 
 const tokenOf = ({ hash: _, projects, ...row }: Row<'api_tokens'>): ApiTokenRecord => ({

@@ -37,8 +37,8 @@ export const createAuditStore = (db: Database): AuditStore => ({
       kysely.deleteFrom('audit_log').where('at', '<', before).executeTakeFirstOrThrow(),
     );
     let gone = Number(old.numDeletedRows);
-    // Each outcome has its own bound: thousands of refusals push out refusals, not the lines of
-    // what was done.
+    // Each outcome has its own limit, so that thousands of refusals do not push out the lines about
+    // completed actions.
     for (const outcome of AUDIT_OUTCOMES) {
       const first = await db.kysely
         .selectFrom('audit_log')

@@ -12,16 +12,19 @@ import { removeExpired } from '../sweep.ts';
 import { insertDeviceToken, MAX_DEVICE_TOKENS } from './device-tokens.ts';
 import { countTokens } from './tokens.ts';
 
-/** Open codes. Anybody can ask for one; an unconfirmed code expires after 10 minutes. */
+/**
+ * Maximum number of open codes. Anybody can request one; an unconfirmed code expires after 10
+ * minutes.
+ */
 const MAX_OPEN = 10_000;
-/** Time that an expired code answers `expired_token`. */
+/** How long in ms an expired code still answers `expired_token`. */
 const REMEMBERED_MS = 10 * 60_000;
-/** RFC 8628 section 3.5: slow_down adds 5 s to the interval of all further polls. */
+/** RFC 8628 section 3.5: `slow_down` adds 5 s to the interval between all further polls. */
 const SLOWER_BY = 5;
 const SLOWEST = 60;
-/** Time until every reachable gateway knows of a deletion. */
+/** Time in ms until every reachable gateway has received a deletion. */
 const HEARD_MS = 60_000;
-/** Tolerance for polls that the network delivers early. */
+/** Tolerance in ms for polls that arrive early because of the network. */
 const EARLY_MS = 500;
 
 export const createDeviceCodeStore = (db: Database): DeviceCodeStore => {
@@ -163,7 +166,10 @@ function pollCode(
   });
 }
 
-/** Accepts the same decision of the same person a second time. Throws wrong_state for any other. */
+/**
+ * Accepts a repeated decision if it is the same and by the same person. Throws wrong_state for any
+ * other.
+ */
 function refuseOther(row: Row<'device_codes'>, approve: boolean, email: string): void {
   const by =
     row.identity === null ? null : (JSON.parse(row.identity) as Identity).email.toLowerCase();
@@ -183,7 +189,8 @@ async function issue(
   now: number,
 ): Promise<Polled> {
   const denied = await mustStayOut(tx, identity.email.toLowerCase(), now);
-  // The lock above makes this a compare-and-set: the second of two polls finds the code issued.
+  // The row lock above makes this a compare-and-set: the second of two polls finds that the code
+  // was issued.
   await tx
     .updateTable('device_codes')
     .set({ status: denied ? 'denied' : 'issued' })
@@ -219,8 +226,8 @@ async function stillPending(tx: Tx, row: Row<'device_codes'>, now: number): Prom
 }
 
 /**
- * Whether the person is disabled, or was deleted so recently that a gateway might still accept an
- * old session.
+ * Returns whether the person is disabled, or was deleted so recently that a gateway might still
+ * accept an old session.
  */
 async function mustStayOut(tx: Tx, email: string, now: number): Promise<boolean> {
   const disabled = await tx

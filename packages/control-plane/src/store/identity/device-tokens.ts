@@ -8,7 +8,7 @@ import { removeExpired } from '../sweep.ts';
 import { deleteToken } from './tokens.ts';
 import type { Row } from '../engine/tables.ts';
 
-/** Tokens of one person. Each is a line in the policy of every gateway. */
+/** Maximum number of tokens of one person. Each token is a line in the policy of every gateway. */
 export const MAX_DEVICE_TOKENS = 100;
 
 const tokenOf = ({
@@ -68,7 +68,7 @@ export const createDeviceTokenStore = (db: Database): DeviceTokenStore => ({
   async used(items) {
     if (items.length === 0) return;
     await db.write(async (tx) => {
-      // Sorted, so that two gateways that report the same tokens do not deadlock.
+      // Sorted, so that two gateways that report the same tokens cannot deadlock.
       for (const { id, at } of items.toSorted((a, b) => (a.id < b.id ? -1 : 1)))
         await tx
           .updateTable('device_tokens')

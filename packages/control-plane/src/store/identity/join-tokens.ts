@@ -1,6 +1,6 @@
 /**
- * Join tokens for new machines (docs/interfaces.md "Joining"): each is for one machine and one
- * role, and expires.
+ * Join tokens for new machines (docs/interfaces.md "Joining"): each is valid for one machine and
+ * one role, and expires.
  */
 import type { JoinTokenStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
@@ -55,8 +55,8 @@ export const createJoinTokenStore = (db: Database): JoinTokenStore => ({
 
 /**
  * Marks the token as used by an agent process (`boot_id`) for a node. The same process can use it
- * again, because the answer to its first request might have been lost. The write locks the row:
- * another process that uses it at the same moment throws.
+ * again, because the answer to its first request might have been lost. The write locks the row, so
+ * a concurrent use by another process throws.
  */
 export async function useJoinToken(
   tx: Tx,

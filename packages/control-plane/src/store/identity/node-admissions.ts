@@ -1,12 +1,13 @@
 /**
- * Admissions: contract-only nodes that can use the shared secret while REQUIRE_NODE_SECRETS is on.
+ * Admissions of contract-only nodes that can use the shared secret while REQUIRE_NODE_SECRETS is
+ * on.
  */
 import type { AdmissionStore } from '../../domain/nodes/join-stores.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { Database } from '../engine/database.ts';
 import type { NewId } from '../ids.ts';
 
-/** Admins enter them one by one. */
+/** Maximum number of admissions, which admins enter one by one. */
 const MAX_ADMISSIONS = 10_000;
 
 export const createAdmissionStore = (db: Database, newId: NewId): AdmissionStore => ({

@@ -13,9 +13,10 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
 });
 
 async function policyStamp(db: Database): Promise<string> {
-  // flow_version rises with each plan and patch of a project, ACCESS_VERSION with each change of
-  // `disabled`. Rows of the other tables come and go, so this takes sums: if one row goes and one
-  // with an older time comes between two reads, the maximum might stay the same.
+  // Every plan and every patch of a project increases its flow_version, and every change of
+  // `disabled` increases ACCESS_VERSION. In the other tables, rows are added and removed, so this
+  // compares sums: if one row is removed and one with an older time is added between two reads, the
+  // maximum can stay the same.
   const { rows } = await sql<Record<string, unknown>>`select
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,
@@ -40,8 +41,8 @@ function readPolicy(db: Database, now: number): Promise<PolicyFacts> {
       .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch', 'cors_origins'])
       .orderBy('name')
       .execute();
-    // Only routes with an earlier prefix: few among thousands. A running deployment is published,
-    // so it has a route.
+    // Reads only routes that still have an old prefix: few among thousands. Every running
+    // deployment is published, so it has a route.
     const published = await tx
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')

@@ -1,6 +1,6 @@
 /**
- * Gives an operator on the control plane's machine an admin account again (admin.ts). A running
- * control plane follows within seconds.
+ * Restores an admin account for an operator on the control plane's machine (admin.ts). A running
+ * control plane notices the change within seconds.
  */
 import type { AuditRecord } from '../../domain/identity/identity-records.ts';
 import { raiseAccessVersion } from './access-version.ts';
@@ -10,20 +10,20 @@ import type { NewId } from '../ids.ts';
 import { ADMINS, endDevices, userEvent } from './users.ts';
 
 export type Recovery = {
-  /** Lower case. */
+  /** In lower case. */
   email: string;
   passwordHash: string;
-  /** Also deletes API tokens and device tokens of this person. */
+  /** Whether to delete the API tokens and device tokens of this person too. */
   endTokens: boolean;
   audit: Pick<AuditRecord, 'address' | 'request_id'>;
 };
 
-/** `sessions` and `tokens`: how many ended. */
+/** `sessions` and `tokens`: number of ended sessions and tokens. */
 export type Recovered = { created: boolean; sessions: number; tokens: number };
 
 /**
- * Creates the account, or makes it an enabled admin with this password. Like every new password, it
- * ends the sessions of the API.
+ * Creates the account, or makes it an enabled admin with this password. Like every change of a
+ * password, this ends the account's API sessions.
  */
 export const createRecovery =
   (db: Database, newId: NewId) =>

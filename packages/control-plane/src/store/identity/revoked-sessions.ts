@@ -4,9 +4,9 @@ import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 
 /**
- * Revocations of one person. Each is a line in the policy of every gateway, and a person makes one
- * with each sign-out. Beyond the bound, only the person's own further sessions are not revoked
- * early.
+ * Maximum number of revocations of one person. Each one is a line in the policy of every gateway,
+ * and each sign-out adds one. Beyond the limit, further sessions of this person stay valid until
+ * they expire.
  */
 const MAX_ENDED = 1_000;
 

@@ -1,6 +1,6 @@
 /**
- * Counts and deletes API tokens, device tokens and join tokens. The three tables differ in the
- * owner's column and in the name.
+ * Counts and deletes API tokens, device tokens and join tokens. The three tables have different
+ * owner columns and names for messages.
  */
 import { sql } from 'kysely';
 import { DomainError } from '../../domain/platform/errors.ts';
@@ -8,8 +8,8 @@ import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 
 /**
- * The column of the owner (null: the token belongs to the platform), and the name of the token in
- * error texts.
+ * `owner`: the column with the owner (null if the token belongs to the platform). `label`: name of
+ * the token in error messages.
  */
 const KINDS = {
   api_tokens: { owner: 'user_id', label: 'token' },
@@ -19,7 +19,8 @@ const KINDS = {
 type Kind = keyof typeof KINDS;
 
 /**
- * Returns the condition that the token belongs to `owner`. If `owner` is null, every token matches.
+ * Returns the condition that the token belongs to `owner`. If `owner` is null, it matches every
+ * token.
  */
 function ownedBy(kind: Kind, owner: string | null) {
   const { owner: column } = KINDS[kind];

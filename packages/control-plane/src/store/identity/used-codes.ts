@@ -4,14 +4,15 @@ import type { Database } from '../engine/database.ts';
 import { removeExpired } from '../sweep.ts';
 
 /**
- * Tolerance for a gateway whose clock is behind: a code is remembered for as long as such a gateway
+ * Tolerance for a gateway with a slow clock: a used code is kept for as long as such a gateway
  * accepts it.
  */
 const SKEW_MS = 5 * 60_000;
 
 export const createUsedCodeStore = (db: Database): UsedCodeStore => ({
   async redeem({ id, expires_at }, now) {
-    // Refused by age: the row of its first use might be swept already.
+    // Refuses the code because of its age: the row of its first use might have been removed
+    // already.
     if (expires_at + SKEW_MS <= now) throw new DomainError('code_used');
     const taken = await db.writeOne((kysely) =>
       kysely

@@ -94,8 +94,8 @@ async function createUser(
         .values(row)
         .returningAll()
         .executeTakeFirstOrThrow();
-      // After the insert, which waits for a deletion that runs: an old proof must not bring a
-      // deleted account back.
+      // Checked after the insert, which waits for a concurrent deletion: a sign-in from before the
+      // deletion must not create the account again.
       if (provenAt !== undefined) refuseDeletedSince(await deletionOf(tx, row.email), provenAt);
       await writeEvents(db, tx, [userEvent(created, 'created', now)]);
       return userOf(created);
@@ -121,7 +121,7 @@ function patchUser(
       id,
     );
     guard?.(userOf(before));
-    // The role is set even when it stays: SQL has no empty SET.
+    // Sets the role even if it does not change, because an empty SET is invalid SQL.
     const set = {
       role: before.role,
       ...plain,
@@ -135,7 +135,7 @@ function patchUser(
       .where('id', '=', id)
       .returningAll()
       .executeTakeFirstOrThrow();
-    // A new password or a disabled account ends the sessions.
+    // A new password or a disabled account ends the API sessions.
     if (plain.password_hash !== undefined || after.disabled === 1)
       await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
     if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
@@ -168,7 +168,7 @@ async function removeUser(
       .execute();
     const leftProjects = await leaveProjects(db, tx, id, now);
     await raiseAccessVersion(tx);
-    // Foreign keys delete sessions and API tokens with the row.
+    // The foreign keys cascade to the user's API sessions and API tokens.
     await tx.deleteFrom('users').where('id', '=', id).execute();
     await writeEvents(db, tx, [
       userEvent(user, 'deleted', now),
@@ -201,8 +201,8 @@ async function setLastLogin(db: Database, id: string, now: number): Promise<void
 }
 
 /**
- * Longer than the longest session: when the tombstone expires, no session from before the deletion
- * is left.
+ * Longer than the longest session: when the tombstone expires, every session from before the
+ * deletion has expired.
  */
 const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
 
@@ -216,8 +216,8 @@ async function deletionOf(db: Db | Tx, email: string): Promise<number | null> {
 }
 
 /**
- * Ends device tokens, and denies devices that are approved and have not fetched their token: few,
- * because a code lives for 10 minutes. Returns the number of tokens.
+ * Ends device tokens, and denies approved devices that have not fetched their token yet (few,
+ * because a code is valid for 10 minutes). Returns the number of tokens.
  */
 export async function endDevices(tx: Tx, email: string): Promise<number> {
   const ended = await tx
@@ -265,8 +265,8 @@ const leftEvent = ({ id, name, isLast }: LeftProject, at: number): NewEvent => (
 });
 
 /**
- * Lock for changes that remove an admin: the second of two at once sees that the first admin is
- * gone.
+ * Name of the lock for changes that remove an admin: of two concurrent changes, the second one sees
+ * the result of the first.
  */
 export const ADMINS = 'admins';
 const isAdmin = (user: Pick<Row<'users'>, 'role' | 'disabled'>): boolean =>

@@ -1,18 +1,19 @@
 /**
- * Nodes in memory, so that 10,000 agents that repeat their last report cost no write each.
+ * Keeps nodes in memory, so that 10,000 agents that repeat their last report do not cause a write
+ * each.
  *
- * Marks: when a node was last seen and last polled, its free storage and its disk. They change with
- * every report.
- *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes the new ones with one statement;
- *   a loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
- *   record from this file has the newer of row and mark (`newest`).
+ * Marks: when a node was last seen and last polled, its free storage and its disk usage. They
+ * change with every report.
+ *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes new marks with one statement; a
+ *   loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
+ *   record from this file has the newer values of row and mark (`newest`).
  * Rows: the last written row of each node, to compare a report with.
  *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control
- *   plane wrote the row. Invariant, one control plane: a row here equals the row in the database,
- *   so decisions need not read 10,000 rows again. Invariant, several control planes: each row has a
- *   fingerprint. Each `flush` of a node's mark compares it and drops the row if another control
- *   plane changed it, so a row here is outdated for about one second at most after the node's next
- *   report.
+ *   plane wrote the row. Invariant with one control plane: a row here equals the row in the
+ *   database, so decisions need not read 10,000 rows again. Invariant with several control planes:
+ *   each row has a fingerprint. Each `flush` of a node's mark compares it and drops the row if
+ *   another control plane has changed it. So a row here is outdated for at most about one second
+ *   after the node's next report.
  */
 import type { NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
@@ -35,13 +36,13 @@ type Mark = Partial<
 
 export type NodeMemory = {
   /**
-   * Returns the row to compare a report with. With several control planes it can be as old as the
-   * node's last flushed mark.
+   * Returns the row to compare a report with. With several control planes, the row can be outdated
+   * since the last flush of the node's mark.
    */
   find(hostname: string, role: NodeRole): NodeRow | undefined;
-  /** Same as `find`, by id. */
+  /** Same as `find`, but by node id. */
   peek(id: string): NodeRow | undefined;
-  /** Returns the row as it is in the database; always undefined with several control planes. */
+  /** Returns the current row of the database; always undefined with several control planes. */
   get(id: string): NodeRow | undefined;
   /**
    * Stores a row that was just read or written. `fingerprint`: '' with one control plane. With
@@ -49,11 +50,14 @@ export type NodeMemory = {
    */
   put(row: NodeRow, fingerprint: string | null): void;
   /**
-   * Clears the marks that the row now contains: all but `last_polled_at`. `at`: by the uptime
-   * clock.
+   * Clears the marks that the written row now contains: all except `last_polled_at`. `at`: by the
+   * uptime clock.
    */
   rowWritten(id: string, at: number): void;
-  /** Returns when the agent last registered at this process, by the uptime clock; null: never. */
+  /**
+   * Returns when the agent last registered at this process, by the uptime clock; null if it never
+   * did.
+   */
   heardAt(id: string): number | null;
   setHeardAt(id: string, at: number): void;
   forget(id: string): void;
@@ -61,8 +65,8 @@ export type NodeMemory = {
   /** Returns the record of the row, with the node's newer marks. */
   recordOf(row: NodeRow): NodeRecord;
   /**
-   * Returns all present nodes, by host name. With one control plane they are read once. `db`: the
-   * caller's transaction.
+   * Returns all nodes, sorted by host name. With one control plane, they are read from the database
+   * once. `db`: the caller's transaction.
    */
   all(db: Db): Promise<NodeRecord[]>;
   /** Writes the marks that are not in the database yet. */
@@ -71,7 +75,7 @@ export type NodeMemory = {
 
 const ROWS_A_STATEMENT = 5000;
 
-/** Columns that another control plane can change, except those of marks. */
+/** Columns that another control plane can change, without the columns of marks. */
 const FINGERPRINT_COLUMNS = [
   'hostname',
   'host_ip',
@@ -97,28 +101,33 @@ const FINGERPRINT_COLUMNS = [
 export const fingerprintOf = (db: Database) =>
   db.capabilities.digest(FINGERPRINT_COLUMNS.map((column) => `nodes.${column}`)).as('fingerprint');
 
-/** The state of the store (see the top of this file). The maps are by node id. */
+/**
+ * The state of the store (see the top of this file). Each map is by node id unless its comment says
+ * otherwise.
+ */
 type Memory = {
   readonly db: Database;
   readonly queryCache: NodeQueryCache;
   /** Whether other control planes use the same database. */
   readonly shared: boolean;
-  /** The last written row. */
+  /** The last written row of each node. */
   readonly rows: Map<string, NodeRow>;
   readonly fingerprints: Map<string, string>;
   /** One record for each row, so that reported lists can be compared by identity. */
   readonly recordsByRow: WeakMap<NodeRow, NodeRecord>;
-  /** Node id by role and host name (`nameOf`). */
+  /** Maps role and host name (`nameOf`) to the node id. */
   readonly ids: Map<string, string>;
-  /** The newest values of each node, written or not. */
+  /** The newest mark of each node, written or not. */
   readonly marks: Map<string, Mark>;
   /** Marks that are not in the database yet. */
   unwritten: Map<string, Mark>;
   /** When the agent last registered at this process, by the uptime clock. */
   readonly heardAt: Map<string, number>;
-  /** Records of all rows, in order; null: the next `all` reads them. Records are immutable. */
+  /**
+   * Records of all rows, in order; null if the next `all` must read them. Records are immutable.
+   */
   records: Map<string, NodeRecord> | null;
-  /** The flush that runs now, or the last one. */
+  /** The running flush, or the last one. */
   flushing: Promise<void>;
 };
 
@@ -185,7 +194,7 @@ function withMarks(memory: Memory, row: NodeRecord): NodeRecord {
   if (mark === undefined) return row;
   const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
     Math.max(a ?? 0, b ?? 0) || null;
-  // Another control plane might have written the row after the mark was made here.
+  // Another control plane might have written the row after this process made the mark.
   const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
   return {
     ...row,
@@ -221,7 +230,8 @@ async function writeMarks(memory: Memory): Promise<void> {
           memory.fingerprints.get(id) !== fingerprint
         )
           dropRow(memory, id);
-      // Another control plane deleted the node. The next poll tells its agent to register again.
+      // Another control plane deleted the node. At its next poll, the agent is told to register
+      // again.
       for (const [id] of part) if (!existing.has(id)) forgetNode(memory, id);
     }
   } catch (error) {
@@ -238,7 +248,7 @@ function putRow(memory: Memory, row: NodeRow, fingerprint: string | null): void 
   const renamed =
     before !== undefined && nameOf(before.hostname, before.role) !== nameOf(row.hostname, row.role);
   if (renamed) memory.ids.delete(nameOf(before.hostname, before.role));
-  // A new node or a new name changes the order of the records, so they are read again.
+  // A new node or a new name changes the order of the records, so the next `all` reads them again.
   if (!renamed && memory.records?.has(row.id) === true)
     memory.records.set(row.id, writtenRecord(memory, row));
   else memory.records = null;
@@ -271,8 +281,8 @@ async function allRecords(memory: Memory, from: Db): Promise<NodeRecord[]> {
     if (memory.shared) return read.map((row) => withMarks(memory, nodeOf(row)));
     const fresh = new Map<string, NodeRecord>();
     for (const row of read) {
-      // A row that is in memory already stays, because reports are compared with the lists of
-      // its record by identity.
+      // Keeps a row that is already in memory, because reports are compared by identity with the
+      // lists of its record.
       const current = memory.rows.get(row.id) ?? row;
       memory.rows.set(row.id, current);
       memory.ids.set(nameOf(row.hostname, row.role), row.id);
@@ -284,7 +294,7 @@ async function allRecords(memory: Memory, from: Db): Promise<NodeRecord[]> {
 }
 
 function flushMarks(memory: Memory): Promise<void> {
-  // Flushes run one after the other. A caller waits for a flush that began after its call.
+  // Flushes run one after the other. A caller waits for a flush that begins after its call.
   const next = memory.flushing.then(
     () => writeMarks(memory),
     () => writeMarks(memory),
@@ -295,14 +305,14 @@ function flushMarks(memory: Memory): Promise<void> {
 
 /**
  * Keeps the later time: a control plane that was paused for an hour must not overwrite newer times
- * of another one.
+ * of another control plane.
  */
 const laterOf = (column: string, mark: string) =>
   sql`case when ${sql.ref(column)} is null or ${sql.ref(mark)} > ${sql.ref(column)}
     then ${sql.ref(mark)} else ${sql.ref(column)} end`;
 
 /**
- * Returns the statement that writes the marks. The casts give PostgreSQL the type of a column in
+ * Returns the statement that writes the marks. The casts tell PostgreSQL the type of a column in
  * which every value is null.
  */
 function statement(db: Database, part: readonly (readonly [string, Mark])[]) {

@@ -1,18 +1,18 @@
 /**
- * Nodes that are reconciled: every container on the node is as its deployment wants it, and every
- * route leads to its own container. An agent that reports nothing new then costs no query.
- * docs/adr/0010-what-our-performance-goals-cost.md has the gain.
+ * Caches which nodes are reconciled: every container on the node is as its deployment requires, and
+ * every route leads to its own container. An agent that repeats its last report then causes no
+ * query. docs/adr/0010-what-our-performance-goals-cost.md has the gain.
  *
- * Entry: `startReconciledQuery`, after a query showed that this is true for the node. Exit: a
- * commit that touches the node or a route at its address (`onCommit`), news of the node (`forget`),
- * a commit of another control plane (`watch`). Invariant: no commit that this process knows of
- * touched the node since its query began.
+ * Entry: `startReconciledQuery`, after a query has shown that the node is reconciled. Exit: a
+ * commit that touches the node or a route at its address (`onCommit`), a changed report of the node
+ * (`forget`), a commit of another control plane (`watch`). Invariant: no commit known to this
+ * process has touched the node since its query began.
  *
  * With one control plane, every change of deployments passes `onCommit`, so the cache is exact.
  * With several control planes, an entry is dropped at most WATCH_MS after another control plane
- * commits, because each commit raises the flow_version of its project. Until then, this control
+ * commits, because each commit increases the flow_version of its project. Until then, this control
  * plane can answer a registration from the old entry; the next registration of that node gets the
- * right answer. Without a `watch` in the last WATCH_MS the cache is not used, and the caller
+ * right answer. If the last `watch` is older than WATCH_MS, the cache is not used, and the caller
  * queries. So a failing watch never prolongs a wrong answer.
  */
 import type { Plan } from '../../domain/deployments/plan.ts';
@@ -20,12 +20,11 @@ import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import { LIVE_STATES } from '../states.ts';
 
-/** Longest time since the last `watch` for which reconciled nodes are trusted. */
+/** Maximum age in ms of the last `watch` for which the cache is used. */
 const WATCH_MS = 10_000;
 
 /**
- * `containers`: the reported array itself; another report is another array. `deployments`,
- * `projects`: ids.
+ * `containers`: the reported array itself, compared by identity. `deployments`, `projects`: ids.
  */
 type Reconciled = {
   containers: NodeRecord['containers'];
@@ -38,18 +37,18 @@ type DeploymentKey = { id: string; project_id: string };
 export type NodeQueryCache = {
   isReconciled(node: NodeRecord): boolean;
   /**
-   * Call it before the query for the node's deployments. Call the returned function with them if
-   * all containers match.
+   * Call it before the query for the node's deployments. If all containers match, call the returned
+   * function with the deployments.
    */
   startReconciledQuery(node: NodeRecord): (deployments: readonly DeploymentKey[]) => void;
   /**
-   * Call it after a plan was committed or might have been. `nodes`: the present nodes of the
+   * Call it after a plan was committed or might have been. `nodes`: the current nodes of the
    * deployments that the plan changed.
    */
   onCommit(plan: Plan, nodes: readonly string[]): void;
-  /** Call it when the node reported something new, or was removed. */
+  /** Call it when the node's report has changed, or the node was removed. */
   forget(nodeId: string): void;
-  /** Finds commits of other control planes; does nothing if there can be none. */
+  /** Finds commits of other control planes; does nothing if the engine allows only one. */
   watch(): Promise<void>;
 };
 
@@ -60,13 +59,13 @@ type Cache = {
   readonly shared: boolean;
   /** The reconciled nodes by id. */
   readonly reconciled: Map<string, Reconciled>;
-  /** Number of commits. A query for deployments that overlaps any commit is not cached. */
+  /** Number of commits so far: the result of a query that overlaps a commit is not cached. */
   commits: number;
-  /** Deployment -> the reconciled node that has its container. */
+  /** Maps a deployment to the reconciled node that has its container. */
   readonly nodeOf: Map<string, string>;
   /** `flow_version` of each project at the last `watch`. */
   versions: Map<string, number>;
-  /** Start of the last successful `watch`, by the monotonic clock in ms. */
+  /** Start of the last successful `watch`, on the monotonic clock in ms. */
   watchedAt: number;
 };
 
@@ -96,8 +95,8 @@ function dropReconciled(cache: Cache, nodeId: string): void {
 }
 
 /**
- * Drops the nodes that might have a container of the project, or one at the address of its new
- * route.
+ * Drops the nodes that might have a container of the project, and the nodes at the address of its
+ * new route.
  */
 function dropRouted(cache: Cache, projectId: string, host_ip: string | null): void {
   for (const [nodeId, one] of [...cache.reconciled])

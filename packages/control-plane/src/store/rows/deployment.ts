@@ -10,7 +10,7 @@ import type { NewRow, Row } from '../engine/tables.ts';
 import { jsonColumn } from './json.ts';
 
 type Settings = DeploymentRecord['settings'];
-/** Settings that earlier versions did not have. */
+/** Settings that older versions did not have. */
 type Later =
   | 'on_dataset_change'
   | 'deploy_on_push'
@@ -84,7 +84,7 @@ const healthColumns = (
         health_detail: health?.detail ?? null,
       };
 
-/** The columns that lists read. */
+/** The columns for lists of deployments. */
 export const SUMMARY_COLUMNS = [
   'id',
   'project_id',
@@ -135,7 +135,7 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
   return { ...plain, ...partsOf(row) };
 }
 
-/** The parts that a summary and a whole record have in common. */
+/** Returns the fields that a summary and a full record have in common. */
 const partsOf = (
   row: Omit<SummaryRow, 'ordinal'>,
 ): Pick<

@@ -1,6 +1,6 @@
 /**
- * Returns the text of a JSON column. Null stays null (the column is empty), and undefined stays
- * undefined (a statement does not set the column).
+ * Returns the text of a JSON column. Null stays null (an empty column), and undefined stays
+ * undefined (the statement does not set the column).
  */
 export function jsonColumn<T>(value: T): string | Extract<T, null | undefined> {
   return value === undefined || value === null
@@ -8,7 +8,7 @@ export function jsonColumn<T>(value: T): string | Extract<T, null | undefined> {
     : JSON.stringify(value);
 }
 
-/** Returns the column of a flag; undefined stays undefined. */
+/** Returns a flag as 0 or 1; undefined stays undefined. */
 export function flagColumn<T extends boolean | undefined>(
   value: T,
 ): number | Extract<T, undefined> {

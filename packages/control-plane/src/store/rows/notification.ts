@@ -1,4 +1,4 @@
-/** Rows of notifications and of their deliveries as records. */
+/** Converts rows of notifications and of their deliveries to records. */
 import {
   type Message,
   type NoticeRecord,

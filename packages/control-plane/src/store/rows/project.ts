@@ -44,7 +44,7 @@ export function settingColumns({
   };
 }
 
-/** `members` without the other columns. */
+/** Returns the id and members of a project, for access checks. */
 export const guardedOf = ({ id, members }: Pick<Row<'projects'>, 'id' | 'members'>): Guarded => ({
   id,
   members: JSON.parse(members) as Guarded['members'],

@@ -1,6 +1,9 @@
 import type { RouteRecord } from '../../domain/platform/records.ts';
 
-/** Replaces the column `stopped` by the field, which only a stopped route has. */
+/**
+ * Converts the column `stopped` to the optional field of the record, which only a stopped route
+ * has.
+ */
 export const routeOf = <T extends { stopped: number }>({
   stopped,
   ...row

@@ -11,7 +11,10 @@ export const taskOf = ({ seq: _order, ...row }: Row<'tasks'>): TaskRecord => ({
   progress: row.progress === null ? null : (JSON.parse(row.progress) as TaskProgress),
 });
 
-/** Returns the payload of a deploy task without env. Nothing reads the env of a finished task. */
+/**
+ * Returns the payload of a deploy task without env, which is not needed after the task has
+ * finished.
+ */
 export const payloadWithoutEnv = (payload: string): string =>
   JSON.stringify({
     ...(JSON.parse(payload) as Payload['deploy']),
@@ -19,15 +22,15 @@ export const payloadWithoutEnv = (payload: string): string =>
   } satisfies Payload['deploy']);
 
 /**
- * Returns the payload of a build task without build arguments; null if it has none. Nothing reads
- * those of a finished task.
+ * Returns the payload of a build task without build arguments, which are not needed after the task
+ * has finished; null if it has none.
  */
 export function payloadWithoutArgs(payload: string): string | null {
   const { build_args, ...rest } = JSON.parse(payload) as Payload['build'];
   return build_args === undefined ? null : JSON.stringify(rest satisfies Payload['build']);
 }
 
-/** `projectId` is null for `sync`. */
+/** Returns the columns of a new task. `projectId` is null for tasks that belong to no project. */
 export const newTaskColumns = (
   task: NewTask,
   projectId: string | null,

@@ -4,7 +4,8 @@ import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const mainJob = (capabilities: Capabilities): Migration => ({
-  // A migration must not use the present type Tables: it creates the tables of its own time.
+  // A migration must not use the current type Tables: it creates the tables as they were at its own
+  // version.
   async up(db: Kysely<unknown>) {
     await createProjects(db, capabilities);
     await createDeployments(db, capabilities);
@@ -82,7 +83,7 @@ async function createDeployments(db: Kysely<unknown>, { text }: Capabilities): P
     .addColumn('finished_at', 'bigint')
     .addUniqueConstraint('deployments_generation_unique', ['project_id', 'generation'])
     .execute();
-  // A rule, not only an index: no plan can make two deployments of a project `running`.
+  // A constraint, not only an index: no plan can make two deployments of a project `running`.
   await db.schema
     .createIndex('deployments_one_running')
     .unique()
@@ -152,7 +153,7 @@ async function createTasks(db: Kysely<unknown>, { autoNumber, text }: Capabiliti
     .addColumn('status', text, (c) => c.notNull())
     .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
     .addColumn('deployment_id', text, (c) => c.references('deployments.id').onDelete('cascade'))
-    // No foreign key: a task outlives its node.
+    // Has no foreign key, because a task outlives its node.
     .addColumn('node_id', text, (c) => c.notNull())
     .addColumn('attempt', 'integer', (c) => c.notNull())
     .addColumn('payload', text, (c) => c.notNull())
@@ -198,7 +199,7 @@ async function createNodes(db: Kysely<unknown>, { text }: Capabilities): Promise
     .addColumn('hostname', text, (c) => c.notNull())
     .addColumn('role', text, (c) => c.notNull())
     .addColumn('host_ip', text, (c) => c.notNull())
-    // Agents can send bytes as any JSON number.
+    // Floating point, because agents can send a byte count as any JSON number.
     .addColumn('max_storage', 'double precision', (c) => c.notNull())
     .addColumn('free_storage', 'double precision')
     .addColumn('max_builds', 'integer', (c) => c.notNull())
@@ -228,7 +229,7 @@ async function createRoutes(db: Kysely<unknown>, { text }: Capabilities): Promis
     .addColumn('host_ip', text, (c) => c.notNull())
     .addColumn('host_port', 'integer', (c) => c.notNull())
     .addColumn('published_at', 'bigint', (c) => c.notNull())
-    // With two projects under one host name the proxy would choose one at random.
+    // If two projects had the same host name, the proxy would choose one at random.
     .addUniqueConstraint('routes_domain_prefix_unique', ['domain_prefix'])
     .execute();
   await db.schema.createIndex('routes_node').on('routes').columns(['node_id']).execute();

@@ -12,7 +12,7 @@ export const identity = (capabilities: Capabilities): Migration => ({
     await createApiSessions(db, capabilities);
     await createApiTokens(db, capabilities);
     await createAuditLog(db, capabilities);
-    // The policy of the gateways lists the disabled users.
+    // For the policy of the gateways, which lists the disabled users.
     await db.schema.createIndex('users_disabled').on('users').column('disabled').execute();
   },
 });

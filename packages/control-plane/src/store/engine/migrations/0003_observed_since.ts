@@ -1,6 +1,6 @@
 /**
- * Adds a lower bound for the age of a node's list of containers: a list can arrive long after the
- * agent made it.
+ * Adds a lower bound for the age of a node's container list: a list can arrive long after the agent
+ * made it.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

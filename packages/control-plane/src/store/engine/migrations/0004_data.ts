@@ -1,6 +1,6 @@
 /**
- * Adds datasets with versions and history, columns for them in other tables, and tasks that belong
- * to a node without a project.
+ * Adds datasets with versions and history, columns for datasets in other tables, and tasks that
+ * belong to a node and no project.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -64,8 +64,8 @@ export const data = (capabilities: Capabilities): Migration => ({
         c.notNull().references('datasets.id').onDelete('cascade'),
       )
       .addColumn('version', 'bigint', (c) => c.notNull())
-      // Shortened to what an index accepts (store/datasets/history-path.ts); `long_path` has a
-      // longer path.
+      // Shortened to the length limit of an index (store/datasets/history-path.ts); `long_path` has
+      // the whole path.
       .addColumn('path', text, (c) => c.notNull())
       .addColumn('long_path', text)
       .addColumn('change', text, (c) => c.notNull())
@@ -98,7 +98,7 @@ export const data = (capabilities: Capabilities): Migration => ({
   },
 });
 
-/** Makes `project_id` of tasks nullable, and adds the progress of copies. */
+/** Makes `project_id` of tasks nullable, and adds a column for the progress of copies. */
 async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promise<void> {
   if (!capabilities.dropsNotNull) return rebuildTasks(db, capabilities);
   await db.schema
@@ -109,8 +109,8 @@ async function nodeTasks(db: Kysely<unknown>, capabilities: Capabilities): Promi
 }
 
 /**
- * Copies the table of 0001 with other columns (https://sqlite.org/lang_altertable.html#otheralter).
- * No foreign key refers to it.
+ * Copies the table of 0001 with changed columns
+ * (https://sqlite.org/lang_altertable.html#otheralter). No foreign key refers to it.
  */
 async function rebuildTasks(
   db: Kysely<unknown>,
@@ -149,7 +149,7 @@ async function rebuildTasks(
       'started_at, finished_at',
   );
   await sql`insert into tasks_anew (${columns}) select ${columns} from tasks`.execute(db);
-  // Keeps the last number, even if its row was deleted: no number is used twice.
+  // Keeps the last number, even if its row was deleted, so that no number is reused.
   await sql`delete from sqlite_sequence where name = 'tasks_anew'`.execute(db);
   await sql`insert into sqlite_sequence (name, seq)
     select 'tasks_anew', seq from sqlite_sequence where name = 'tasks'`.execute(db);

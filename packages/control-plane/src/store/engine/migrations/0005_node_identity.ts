@@ -1,6 +1,6 @@
 /**
- * Adds what agents report about their node, node secrets, join tokens, admissions of nodes by an
- * admin, and the architecture of images.
+ * Adds the data that agents report about their node, node secrets, join tokens, admissions of nodes
+ * by an admin, and the architecture of images.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -11,7 +11,8 @@ export const nodeIdentity = ({ text }: Capabilities): Migration => ({
     for (const column of ['arch', 'engine', 'capabilities', 'disk', 'secret_hash', 'boots'])
       await db.schema.alterTable('nodes').addColumn(column, text).execute();
     // `boots`: other agent processes that use the name of this node
-    // (domain/nodes/duplicate-agents.ts), as JSON. Few nodes have any: the index is partial.
+    // (domain/nodes/duplicate-agents.ts), as JSON. The index is partial, because few nodes have a
+    // value.
     await db.schema
       .createIndex('nodes_boots')
       .on('nodes')

@@ -17,11 +17,12 @@ export const record = ({ text }: Capabilities): Migration => ({
 });
 
 /**
- * Until this migration a deployment was stopped first if its text `waiting` began in a certain way.
+ * Before this migration, the beginning of the text `waiting` said whether a deployment was stopped
+ * first.
  */
 async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
   const told = 'stopped first: it stands still until the newer version serves or has failed';
-  // A deployment that waits to be started again was stopped too.
+  // A deployment that waits to be started again was also stopped.
   await sql`update deployments set stopped_first =
     case when waiting = ${told} or waiting like 'stopped first, and not started again yet%'
       then 'stopped' else 'asked' end
@@ -31,9 +32,9 @@ async function stoppedFirst(db: Kysely<unknown>): Promise<void> {
 type Use = { dataset_id: string; mount_path?: string };
 
 /**
- * Until this migration a mount without a path followed the name of its dataset. Now the project
+ * Before this migration, a mount without a path followed the name of its dataset. Now the project
  * stores the path: the path in its running deployment, or else the path that its next deployment
- * would have had.
+ * would have used.
  */
 async function mountPaths(db: Kysely<unknown>): Promise<void> {
   const { rows } = await sql<{ id: string; datasets: string; pins: string | null }>`

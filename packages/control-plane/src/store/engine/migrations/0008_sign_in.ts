@@ -1,5 +1,5 @@
 /**
- * Adds scopes of device tokens, tombstones of deleted accounts, and the epoch from which a
+ * Adds scopes of device tokens, tombstones of deleted accounts, and the epoch from which on a
  * project's sessions are valid.
  */
 import type { Kysely } from 'kysely';
@@ -8,7 +8,7 @@ import type { Capabilities } from '../capabilities.ts';
 
 export const signIn = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    // Null: from a version without scopes. Such a token opens projects only.
+    // Null in rows of a version without scopes. Such a token only opens projects.
     await db.schema.alterTable('device_codes').addColumn('scope', text).execute();
     await db.schema.alterTable('device_tokens').addColumn('scope', text).execute();
     await db.schema

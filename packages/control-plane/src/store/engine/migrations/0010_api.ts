@@ -43,8 +43,8 @@ export const api = ({ autoNumber, bytes, text }: Capabilities): Migration => ({
       .addColumn('user_id', text)
       .addColumn('message', text, (c) => c.notNull())
       .execute();
-    // The last state of the node in the feed, so that one control plane alone announces each
-    // change.
+    // The state of the node that the feed announced last, so that only one control plane announces
+    // each change.
     await db.schema.alterTable('nodes').addColumn('announced', text).execute();
 
     await db.schema

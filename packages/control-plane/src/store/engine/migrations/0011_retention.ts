@@ -1,4 +1,4 @@
-/** Adds when retention removed which part of a deployment, and indexes for its queries. */
+/** Adds the times at which retention removed parts of a deployment, and indexes for its queries. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
@@ -18,8 +18,8 @@ export const retention = (): Migration => ({
       .columns(['project_id', 'generation'])
       .where(sql.ref('log_removed_at'), 'is', null)
       .execute();
-    // The last end of work on each node is one step in an index, whatever the number of tasks
-    // (store/ended-work.ts).
+    // With this index, the last end of work on each node is one lookup, however many tasks there
+    // are (store/ended-work.ts).
     await sql`create index tasks_ended_work on tasks (project_id, node_id, finished_at)
       where kind in ('deploy', 'retire') and finished_at is not null`.execute(db);
     await sql`create index tasks_unreported on tasks (project_id, node_id, finished_at)

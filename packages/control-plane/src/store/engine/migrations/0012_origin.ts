@@ -1,6 +1,6 @@
 /**
- * Adds who requested a deployment, how, from which commit, and the time of its phases. Null in rows
- * of an earlier version.
+ * Adds the origin of a deployment (who requested it, how, from which commit) and the times of its
+ * phases. Null in rows of an older version.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';

@@ -1,4 +1,4 @@
-/** Equal settings of old deployments are stored once (store/kept-settings.ts). */
+/** Adds a table that stores equal settings of old deployments once (store/kept-settings.ts). */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -15,7 +15,7 @@ export const keptSettings = ({ text }: Capabilities): Migration => ({
       .addPrimaryKeyConstraint('kept_settings_primary', ['project_id', 'digest'])
       .execute();
     await db.schema.alterTable('deployments').addColumn('settings_digest', text).execute();
-    // Retention reduces these deployments once more and then stores equal settings once.
+    // Makes retention reduce these deployments once more, so that it stores equal settings once.
     await sql`update deployments set thinned_at = null where thinned_at is not null`.execute(db);
   },
 });

@@ -1,7 +1,7 @@
 /**
- * PostgreSQL: autovacuum of the tables that retention empties begins at 2 % dead rows, not at 20 %.
- * Otherwise dead rows of a year
- * take up to a fifth more space. https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
+ * PostgreSQL: autovacuum of the tables that retention empties starts when 2 % of the rows are dead.
+ * With the default of 20 %, the dead rows of a year take up to a fifth more space.
+ * https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';

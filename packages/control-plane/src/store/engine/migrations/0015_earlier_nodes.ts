@@ -1,6 +1,4 @@
-/**
- * Adds which earlier nodes a machine was (domain/nodes/renamed-machine.ts). Null: none is known.
- */
+/** Adds the earlier nodes of a machine (domain/nodes/renamed-machine.ts). Null if none is known. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,5 +1,6 @@
 /**
- * Adds the sealed secrets of projects, the keys that seal them, and which secrets a deployment got.
+ * Adds the sealed secrets of projects, the keys that seal them, and the secrets that a deployment
+ * received.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -36,7 +37,7 @@ export const secrets = ({ text }: Capabilities): Migration => ({
       .addColumn('set_at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('project_secrets_primary', ['project_id', 'name'])
       .execute();
-    // Rises with each change of a secret: the ETag of the project covers it.
+    // Increased by each change of a secret: the ETag of the project includes it.
     await db.schema
       .alterTable('projects')
       .addColumn('secrets_version', 'integer', (c) => c.notNull().defaultTo(0))

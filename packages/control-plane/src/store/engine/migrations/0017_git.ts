@@ -1,6 +1,6 @@
 /**
- * Adds the build settings of projects, their deploy keys and git tokens, and the ssh host keys that
- * Berth trusts.
+ * Adds the build settings of projects, their deploy keys and git tokens, and the trusted ssh host
+ * keys.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -52,8 +52,8 @@ export const git = ({ text }: Capabilities): Migration => ({
       .addColumn('at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('git_host_keys_primary', ['host', 'fingerprint'])
       .execute();
-    // The builders of before this version trusted host keys by themselves. Each can import them
-    // once; a later builder cannot.
+    // Builders that existed before this migration trusted host keys by themselves. Each of them can
+    // import its keys once; a new builder cannot.
     await db.schema
       .createTable('git_host_imports')
       .addColumn('node_id', text, (c) => c.primaryKey().references('nodes.id').onDelete('cascade'))

@@ -47,7 +47,7 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .addColumn('reason', text)
       .addColumn('deployment_id', text)
       .addUniqueConstraint('deliveries_id_unique', ['id'])
-      // Null values are distinct on both engines.
+      // Several null values are allowed: both engines treat them as distinct.
       .addUniqueConstraint('deliveries_forge_id_unique', ['project_id', 'forge_id'])
       .execute();
     await db.schema
@@ -56,7 +56,7 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .columns(['project_id', 'seq'])
       .execute();
     await db.schema.createIndex('deliveries_at').on('deliveries').columns(['at']).execute();
-    // Few deliveries wait at any time.
+    // A partial index, because few deliveries wait at any time.
     await db.schema
       .createIndex('deliveries_waiting')
       .on('deliveries')

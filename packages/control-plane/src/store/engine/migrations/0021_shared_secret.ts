@@ -1,6 +1,6 @@
 /**
- * Adds which value of AGENT_SECRET a node sent last, as a fingerprint. Null: the node has its own
- * secret, or sent none since then.
+ * Adds the fingerprint of the AGENT_SECRET value that a node sent last. Null if the node has its
+ * own secret, or has sent none since this migration.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

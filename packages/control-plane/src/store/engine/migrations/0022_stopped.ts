@@ -1,6 +1,4 @@
-/**
- * Adds whether a project is stopped, and whether its route leads to the page of a stopped project.
- */
+/** Adds whether a project is stopped, and whether its route shows the page of a stopped project. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 

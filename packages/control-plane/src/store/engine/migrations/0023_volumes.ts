@@ -1,6 +1,6 @@
 /**
- * Adds the project field `volumes`, and the copies of volumes on nodes. A copy outlives its
- * project: rows have no foreign key.
+ * Adds the project field `volumes`, and the copies of volumes on nodes. These rows have no foreign
+ * key, because a copy outlives its project.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -12,7 +12,7 @@ export const volumes = ({ text }: Capabilities): Migration => ({
       .alterTable('projects')
       .addColumn('volumes', text, (c) => c.notNull().defaultTo('[]'))
       .execute();
-    // DELETE …?volumes=true
+    // Set by DELETE …?volumes=true.
     await db.schema
       .alterTable('projects')
       .addColumn('deletes_volumes', 'integer', (c) => c.notNull().defaultTo(0))

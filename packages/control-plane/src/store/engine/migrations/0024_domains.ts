@@ -1,4 +1,4 @@
-/** Adds custom domains of projects, and who has or had each of them. */
+/** Adds custom domains of projects, and the current and past owner of each domain. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

@@ -1,12 +1,12 @@
-/** Adds the logs of containers that somebody reads now, and how containers ended. */
+/** Adds the container logs that people are reading now, and how containers ended. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
 export const runtimeLogs = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
-    // Without references: rows live for seconds, and a deleted deployment or node needs no order of
-    // deletion.
+    // Without foreign keys: rows live only seconds, and would otherwise have to be deleted before
+    // their deployment or node.
     await db.schema
       .createTable('log_wants')
       .addColumn('key', text, (c) => c.notNull())
@@ -38,7 +38,8 @@ export const runtimeLogs = ({ text }: Capabilities): Migration => ({
       .addColumn('stored_at', 'bigint', (c) => c.notNull())
       .addColumn('truncated', 'integer', (c) => c.notNull())
       .addColumn('bytes', 'integer', (c) => c.notNull())
-      // Last: SQLite does not read the pages of a long text for the columns before it.
+      // The last column: SQLite reads the columns before it without reading the pages of a long
+      // text.
       .addColumn('lines', text, (c) => c.notNull())
       .addPrimaryKeyConstraint('container_exits_primary', ['deployment_id', 'run'])
       .execute();

@@ -1,4 +1,4 @@
-/** Adds the points of what containers use (store/usage.ts). */
+/** Adds usage points of containers (store/usage.ts). */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -25,7 +25,7 @@ export const usage = ({ text }: Capabilities): Migration => ({
       .addColumn('net_tx', 'bigint')
       .addPrimaryKeyConstraint('usage_points_key', ['project_id', 'step', 'slot', 'deployment_id'])
       .execute();
-    // Retention removes whole slots.
+    // For retention, which removes whole slots.
     await db.schema
       .createIndex('usage_points_slot')
       .on('usage_points')

@@ -1,5 +1,5 @@
 /**
- * Adds notifications with their deliveries, the problems that Berth found, and the keys of values
+ * Adds notifications with their deliveries, the problems that Berth found, and the keys for values
  * that belong to no project.
  */
 import { type Kysely, sql } from 'kysely';

@@ -1,6 +1,6 @@
 /**
- * Adds the record of clean-ups of the registry, which images were removed, and the images that
- * deleted projects left.
+ * Adds the record of clean-ups of the registry, the removed images, and the images that deleted
+ * projects have left behind.
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -35,7 +35,7 @@ export const cleanUp = ({ text }: Capabilities): Migration => ({
       .columns(['requested_at'])
       .execute();
     await db.schema.alterTable('deployments').addColumn('image_removed_at', 'bigint').execute();
-    // 1: the registry has not confirmed the deletion yet.
+    // 1 until the registry has confirmed the deletion.
     await db.schema.alterTable('deployments').addColumn('image_deleting', 'integer').execute();
     await sql`create index deployments_image on deployments (image_digest) where image_digest is not null`.execute(
       db,

@@ -11,7 +11,7 @@ export const rights = ({ text }: Capabilities): Migration => ({
       .execute();
     await db.schema.alterTable('api_tokens').addColumn('projects', text).execute();
     // Without foreign keys: a row outlives its project while events of the project are kept, and
-    // its user if it is the last one.
+    // outlives its user if the user is the last member.
     await db.schema
       .createTable('project_members')
       .addColumn('project_id', text, (c) => c.notNull())

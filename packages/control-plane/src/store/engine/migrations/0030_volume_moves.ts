@@ -1,6 +1,6 @@
 /**
- * Adds the digest of a copy of volumes. Both ends of a move report it, and the switch needs two
- * equal ones.
+ * Adds the digest of a copy of volumes. Both nodes of a move report a digest, and the switch
+ * requires that they are equal.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

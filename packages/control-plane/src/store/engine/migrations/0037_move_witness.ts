@@ -1,6 +1,6 @@
 /**
- * Adds the containers that a move of volumes saw on both nodes when it began. A proof without them
- * does not count.
+ * Adds the containers that a move of volumes saw on both nodes when it began. A proof without these
+ * containers is not accepted.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

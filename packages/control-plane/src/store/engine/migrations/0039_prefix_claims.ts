@@ -1,4 +1,4 @@
-/** Adds who has or had each domain prefix. */
+/** Adds the current and past owner of each domain prefix. */
 import { FIRST_CLAIM } from '@berth/wire/gateway';
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
@@ -25,8 +25,8 @@ export const prefixClaims = ({ text }: Capabilities): Migration => ({
       .columns(['released_at'])
       .execute();
     const now = Date.now();
-    // Sessions of a project that never moved stay valid. A project that moved might have cookies at
-    // a prefix that is not its own any more.
+    // Sessions of a project that never changed its prefix stay valid. Visitors of a project that
+    // did might have cookies at a prefix that is no longer its own.
     await sql`insert into prefix_claims (prefix, id, project_id, claimed_at, released_at)
       select p.domain_prefix,
         case when exists (

@@ -1,4 +1,7 @@
-/** Adds the containers that contract-only agents might have started, with those of the past. */
+/**
+ * Adds the containers that contract-only agents might have started, including those of earlier
+ * deployments.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -22,7 +25,7 @@ export const unmanagedContainers = ({ text }: Capabilities): Migration => ({
       .on('unmanaged_containers')
       .columns(['project_id'])
       .execute();
-    // A container of a deleted project is not in the database any more.
+    // Containers of deleted projects cannot be added: the database no longer has them.
     await sql`
       insert into unmanaged_containers
         (node_id, container, project_id, project, deployment_id, placed_at, labelled)

@@ -1,12 +1,15 @@
-/** Adds whether an image was only missing in the registry: a later clean-up looks again. */
+/**
+ * Adds whether an image was missing in the registry (and not deleted): a later clean-up checks it
+ * again.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
 export const missingImages = (): Migration => ({
   async up(db: Kysely<unknown>) {
     await db.schema.alterTable('deployments').addColumn('image_missing', 'integer').execute();
-    // An earlier version marked a missing image at the end of the clean-up, and an image that it
-    // deleted at the start.
+    // An older version marked a missing image at the end of the clean-up, and a deleted image at
+    // its start.
     await sql`
       update deployments set image_missing = 1
       where image_deleting is null

@@ -1,4 +1,7 @@
-/** Adds what a node reported of a copy of volumes: an absence is not a deletion. */
+/**
+ * Adds the times at which a node reported a copy of volumes, to distinguish a missing copy from a
+ * deleted one.
+ */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
@@ -6,7 +9,8 @@ export const missingVolumes = (): Migration => ({
   async up(db: Kysely<unknown>) {
     for (const column of ['reported_at', 'missing_since', 'delete_asked_at'])
       await db.schema.alterTable('volume_copies').addColumn(column, 'bigint').execute();
-    // A copy with a size was reported. Its deletion was asked for with the next registration.
+    // A copy with a size was reported by its node, and its deletion was requested at the next
+    // registration.
     await sql`update volume_copies set reported_at = changed_at where bytes is not null`.execute(
       db,
     );

@@ -1,5 +1,6 @@
 /**
- * Adds the time that a new container of a project has to answer. Null: the setting PROBE_TIMEOUT.
+ * Adds how long in seconds a new container of a project can take to answer. Null means the setting
+ * PROBE_TIMEOUT.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

@@ -1,6 +1,6 @@
 /**
- * Adds what a rollback left behind: the number of the deployment, and the project settings that it
- * set aside.
+ * Adds what a rollback replaced: the number of the deployment, and the project settings that the
+ * rollback did not use.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

@@ -1,6 +1,6 @@
 /**
- * Finds the nodes of an address: a node that registers at a new one looks for a silent node that
- * had it.
+ * Adds an index to find nodes by address: a node that registers at a new address looks for a silent
+ * node that had it.
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';

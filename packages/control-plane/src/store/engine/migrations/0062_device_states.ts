@@ -1,4 +1,4 @@
-/** Finds the approved devices of an account that is disabled or deleted. */
+/** Adds an index to find the approved devices of an account that is disabled or deleted. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 

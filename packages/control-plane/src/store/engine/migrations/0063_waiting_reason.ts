@@ -1,4 +1,4 @@
-/** Stores why a deployment waits as data, beside its text. */
+/** Adds the reason why a deployment waits as data, beside its text. */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';

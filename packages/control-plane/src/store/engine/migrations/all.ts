@@ -1,7 +1,7 @@
 /**
  * All migrations, oldest first. A released migration never changes. The number in its name gives
- * the order. A migration that removes or renames something, or adds a rule that rows of the
- * previous version break, has `contracts: true` (migrate.ts).
+ * the order. A migration has `contracts: true` (migrate.ts) if it removes or renames something, or
+ * adds a constraint that rows of the previous version can violate.
  */
 import type { Capabilities } from '../capabilities.ts';
 import type { Steps } from '../migrate.ts';
