@@ -16,7 +16,7 @@ import type {
 
 export type DeploymentChange = {
   id: string;
-  /** The state that it must still have. */
+  /** State that the deployment must still have; otherwise the plan is stale. */
   from: DeploymentState;
   set: Partial<
     Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>
@@ -34,7 +34,7 @@ export type TaskChange = { id: string; attempt: number } & (
   | {
       end: Exclude<TaskState, 'pending' | 'running'>;
       report?: TaskReport;
-      /** The expired lease. If the agent renewed it since, the plan is stale. */
+      /** Expiry of the lost lease. If the agent has renewed the lease since, the plan is stale. */
       lease_expires_at?: number | null;
     }
   | { requestCancel: true }
@@ -50,9 +50,12 @@ export type Plan = {
   createTasks: NewTask[];
   changeTasks: TaskChange[];
   route: RouteChange | null;
-  /** Stops the project (`at`) or ends its stop (null). `message`: for the feed. */
+  /**
+   * Stops the project (`at`: time of the stop) or starts it again (`at` null). `message`: for the
+   * feed.
+   */
   stopped?: { at: number | null; message: string };
-  /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
+  /** Lines for the stories of deployments. The feed `GET /api/events` also shows them. */
   storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;
   /** New and changed copies of volumes. */
@@ -60,7 +63,7 @@ export type Plan = {
   unmanaged?: UnmanagedChange[];
   now: number;
   /**
-   * Uptime clock (domain/platform/uptime.ts). It orders the end of tasks and the reports of nodes.
+   * Uptime clock (domain/platform/uptime.ts). Orders the ends of tasks and the reports of nodes.
    */
   uptime: number;
 };
