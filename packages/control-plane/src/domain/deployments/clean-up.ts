@@ -42,7 +42,7 @@ export type ImageUse = {
   status: DeploymentState;
   image_tag: string | null;
   image_digest: string | null;
-  /** When the image was found missing or marked for removal; null: it is in the registry. */
+  /** When a clean-up began to remove the image or found it missing; null: the registry has it. */
   image_removed_at: number | null;
   image_deleting: boolean;
   /** True if the registry lacked the image at `image_removed_at`. Absent: false. */
@@ -104,7 +104,7 @@ export type CleanUpStore = {
 /** Settings of clean-ups. `intervalMs` null: only on request. */
 export type CleanSettings = { keepReleases: number; intervalMs: number | null };
 
-/** A scheduled clean-up waits this long for open builds before it holds new ones. */
+/** A clean-up waits this long for open builds to end; after that, new builds must wait. */
 export const PATIENCE_MS = 15 * 60_000;
 /** Time limit of the task. */
 export const CLEAN_MS = 2 * 3_600_000;

@@ -52,7 +52,7 @@ export type NewDelivery = Pick<
 export const KEPT_DELIVERIES = { refused: 20, others: 1_000 } as const;
 /** A delivery whose id was already seen within this time is skipped. */
 export const REPLAY_MS = 7 * 86_400_000;
-/** Retention of deliveries without a replay check. */
+/** Retention of deliveries that have a verdict. */
 export const KEPT_DELIVERY_MS = 30 * 86_400_000;
 /** Maximum number of waiting deliveries of a project. Beyond it, the oldest are skipped. */
 export const MAX_WAITING_DELIVERIES = 200;
