@@ -14,9 +14,9 @@ import type { ProjectKeyStore } from './vault.ts';
 
 export const SECRET_USE = 'secret_use ';
 export const REPORT_MS = 20_000;
-/** A process that has not reported for this long does not run. */
+/** A process that has not reported for this long counts as stopped. */
 const SILENT_MS = 75_000;
-/** Rows of processes that stopped without a word, and of old requests. */
+/** Retention of rows of processes that did not remove them, and of old requests. */
 const KEEP_MS = 86_400_000;
 
 export type ValuePrints = GatewaySeen['values'];
@@ -39,7 +39,7 @@ export type RotationSource = {
   projectKeys: Pick<ProjectKeyStore, 'counts'>;
 };
 
-/** `named`: with the nodes, which only admins see. */
+/** Reads which values are still in use. `named`: includes nodes, which only admins can see. */
 export async function readRotation(
   { meta, nodes, projectKeys }: RotationSource,
   now: number,
@@ -94,13 +94,16 @@ export async function readRotation(
   return rotation;
 }
 
-/** A process that was killed left a row. The same one runs again, so the row says nothing. */
+/**
+ * Omits rows of stopped processes whose successor (same name) is running. A killed process leaves
+ * such a row.
+ */
 const withoutEarlier = <T extends { name: string; running: boolean }>(all: readonly T[]): T[] =>
   all.filter(
     (one) => one.running || !all.some((other) => other.running && other.name === one.name),
   );
 
-/** Returns the rows that say nothing any more. */
+/** Returns whether a row has expired. */
 export const isOld = (value: string, now: number): boolean => {
   const { at, until } = JSON.parse(value) as { at?: number; until?: number };
   return Math.max(at ?? 0, until ?? 0) < now - KEEP_MS;
