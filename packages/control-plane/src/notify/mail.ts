@@ -3,9 +3,9 @@
  * still need it.
  *
  * TLS: smtps:// uses TLS from the start. smtp:// upgrades to TLS (STARTTLS) if the server offers
- * it. STARTTLS is required if SMTP_URL has a password for a server on another machine: otherwise an
- * attacker on the network could hide the offer and read the password. Certificates are always
- * checked.
+ * it. STARTTLS is required if SMTP_URL has a user name or a password for a server on another
+ * machine: otherwise an attacker on the network could hide the offer and read the password.
+ * Certificates are always checked.
  */
 import { BlockList, isIP } from 'node:net';
 import { createLimit } from '@berth/kit/limit';
@@ -125,7 +125,7 @@ export function createSendMail({
 }): SendMail {
   const hasToEncrypt = requiresTls(url);
   const server = new URL(url);
-  // For nodemailer, these URL parameters override its options, and it accepts other spellings.
+  // In nodemailer, these URL parameters override its options, also in other spellings.
   if (hasToEncrypt) for (const name of STARTTLS_PARAMETERS) server.searchParams.delete(name);
   const limit = createLimit(AT_ONCE);
 

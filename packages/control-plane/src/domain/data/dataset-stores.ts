@@ -22,7 +22,7 @@ export type HistoryEntry = Omit<DatasetHistoryRow, 'at' | 'version'>;
 export type HistoryRecord = HistoryEntry & { version: number; at: number };
 /**
  * `paths`, `folders`: encoded; a folder ends with `/` and includes everything below it. `since`
- * (inclusive), `until` (exclusive): ms.
+ * (inclusive), `until` (exclusive): ms since the epoch.
  */
 export type HistoryFilter = {
   paths?: readonly string[];
@@ -32,7 +32,7 @@ export type HistoryFilter = {
   until?: number;
 };
 
-/** A version without its time. */
+/** A version without its creation time. */
 export type VersionContent = Pick<
   DatasetVersionRecord,
   'version' | 'files' | 'bytes' | 'manifest_digest'
@@ -46,9 +46,7 @@ export type ScanPlan = {
   newVersion: VersionContent | null;
 };
 
-/**
- * The exclusive right to scan a dataset and record its versions. It ends at `until` unless renewed.
- */
+/** Exclusive right to scan a dataset and record its versions. Expires at `until` unless renewed. */
 export type ScanClaim = { token: string; dataset: DatasetRecord };
 
 export type DatasetStore = {
@@ -56,7 +54,7 @@ export type DatasetStore = {
   create(input: DatasetCreate, now: number): Promise<DatasetRecord>;
   /** Throws not_found. */
   get(id: string): Promise<DatasetRecord>;
-  /** Lists by name. */
+  /** Lists datasets by name. */
   list(page: Page, filter?: NameFilter): Promise<Paged<DatasetRecord>>;
   /** Returns the id of the dataset with this id, else with this name, else null. */
   idOf(idOrName: string): Promise<string | null>;
@@ -110,7 +108,7 @@ export type DatasetStore = {
    * `now`).
    */
   claimDue(token: string, now: number, until: number, uptime?: number): Promise<ScanClaim | null>;
-  /** Returns false if the claim is lost or the dataset is being deleted. */
+  /** Renews the claim. Returns false if the claim is lost or the dataset is being deleted. */
   renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
   /** Ends the claim without recording a scan; the dataset stays due. */
   giveBack(claim: ScanClaim): Promise<void>;
@@ -140,10 +138,10 @@ export type DatasetStore = {
    */
   prune(claim: ScanClaim, keep: number): Promise<number>;
 
-  /** Lists newest first. Throws not_found (dataset). */
+  /** Lists the versions, newest first. Throws not_found (dataset). */
   versions(id: string, page: Page): Promise<Paged<DatasetVersionRecord>>;
   /** Returns the requested versions that exist. Throws not_found (dataset). */
   versionsOf(id: string, versions: readonly number[]): Promise<DatasetVersionRecord[]>;
-  /** Lists newest version first, then by path. Throws not_found (dataset). */
+  /** Lists the file changes, newest version first, then by path. Throws not_found (dataset). */
   history(id: string, filter: HistoryFilter, page: Page): Promise<Paged<HistoryRecord>>;
 };

@@ -4,13 +4,13 @@ import type { ShareIdentity } from '../platform/records.ts';
 
 export type ScanRequest = {
   datasetId: string;
-  /** DATASET_NFS_BASE_PATH; absolute. */
+  /** Absolute path from DATASET_NFS_BASE_PATH. */
   basePath: string;
-  /** The folder below it. Checked at the creation of the dataset and again by each scan. */
+  /** Folder below `basePath`. Checked when the dataset is created and again by each scan. */
   nfsPath: string;
-  /** Hashes every file again. */
+  /** True to hash every file again. */
   full: boolean;
-  /** The newest version, or null before the first scan. */
+  /** Newest version; null before the first scan. */
   previous: { manifestDigest: string; files: number; bytes: number } | null;
   /** Identity of the share at the last scan; null accepts any share and records it. */
   share: ShareIdentity | null;
@@ -35,7 +35,7 @@ export type ScanOutcome =
   /** The base or the folder cannot be read or is on another share, so its content is unknown. */
   | { kind: 'unreachable'; problem: string }
   /**
-   * The folder is empty or lost more than half of its files. No version is recorded until they
+   * The folder is empty or lost more than half of its files. No version is recorded until the files
    * return or a person accepts the loss.
    */
   | { kind: 'suspicious'; problem: string; files: number; bytes: number; share: ShareIdentity }
@@ -72,6 +72,6 @@ export type Scanner = {
   scan(request: ScanRequest, options: ScanOptions): Promise<ScanResult>;
   /** Removes the scan cache of a deleted dataset. */
   forget(datasetId: string): Promise<void>;
-  /** Ends running scans. */
+  /** Aborts running scans. */
   close(): Promise<void>;
 };

@@ -21,13 +21,13 @@ export type VolumeCopy = {
   state: VolumeCopyState;
   /** Names of the volumes for which a deploy task was created; the copy might contain them. */
   names: readonly string[];
-  /** Size in bytes in the last report of its node; null: unknown. */
+  /** Total size in bytes, from the last report of the node; null: unknown. */
   bytes: number | null;
-  /** Size of each volume in bytes in the last report. */
+  /** Size of each volume in bytes, from the last report of the node. */
   sizes: Readonly<Record<string, number>>;
-  /** Id of the copy from which a move created this one. */
+  /** Id of the copy from which a move created this copy. */
   source: string | null;
-  /** Digest of its files that the node reported at the end of the last move; null: not proven. */
+  /** Digest of the files, as the node reported it after the last move; null: not proven. */
   digest: string | null;
   /** Set on both copies until the move ends. Null if an older version of Berth began the move. */
   seen: MoveWitness | null;

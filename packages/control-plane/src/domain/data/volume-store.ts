@@ -20,7 +20,9 @@ export type VolumeStore = {
   missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Returns the ids of projects with an incoming copy. */
   received(): Promise<string[]>;
-  /** Returns a text by node that changes with the set of copies to delete or set aside there. */
+  /**
+   * Returns for each node a text that changes with the set of copies to delete or set aside there.
+   */
   unused(): Promise<ReadonlyMap<string, string>>;
   /**
    * Compares the copies that a node reports with the rows. Returns the copies that the node should
@@ -33,7 +35,7 @@ export type VolumeStore = {
     now: number,
     removed?: readonly string[],
   ): Promise<VolumeWork>;
-  /** Throws not_found; wrong_state for volumes in use. */
+  /** Requests the deletion of a copy. Throws not_found; wrong_state if its volumes are in use. */
   requestDelete(nodeId: string, copyId: string, now: number): Promise<VolumeCopy>;
   /**
    * Forgets a missing copy and returns it. Throws not_found; wrong_state if the copy is not missing

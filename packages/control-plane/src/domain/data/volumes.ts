@@ -3,10 +3,13 @@
  * *copy* is the set of volume folders of one project on one node. Exactly one copy of a project is
  * `current`, and only the node of that copy can run a deployment with volumes:
  *
- *   (first deployment) ──▶ current ──the data moved to another node──▶ left ──▶ stays until an admin deletes it
- *   (a move begins) ──▶ incoming ──a container answers with it──▶ current    or ──the move failed──▶ deleting
- *   current ──project deleted──▶ kept ──▶ stays until an admin deletes it
- *   deleting ──its node deleted it──▶ (row removed)
+ *   (first deployment) ──▶ current
+ *   (a move begins) ──▶ incoming
+ *   incoming ── a container answers with it ──▶ current; the old copy becomes `left`
+ *   incoming ── the move failed ──▶ deleting
+ *   current ── the project is deleted ──▶ kept
+ *   left, kept ── an admin deletes the copy ──▶ deleting
+ *   deleting ── its node deleted it ──▶ (row removed)
  *
  * Each copy has an id, which the agent writes beside the folders. Berth never starts a writing
  * container on a node whose folders have another id or none, so an empty or older volume never

@@ -16,7 +16,8 @@ export type CleanUpRecord = {
   /** E-mail of the admin who requested it; null: scheduled by CLEAN_INTERVAL. */
   requested_by: string | null;
   /**
-   * True if new builds wait before the clean-up starts. Builds always wait while it is `running`.
+   * True if new builds already wait before the clean-up starts. While it is `running`, they always
+   * wait.
    */
   holds_builds: boolean;
   /** Human-readable reason why the clean-up has not started. */
@@ -106,7 +107,7 @@ export type CleanSettings = { keepReleases: number; intervalMs: number | null };
 
 /** A clean-up waits this long for open builds to end; after that, new builds must wait. */
 export const PATIENCE_MS = 15 * 60_000;
-/** Time limit of the task. */
+/** Time limit of the clean-up task. */
 export const CLEAN_MS = 2 * 3_600_000;
 /** A clean-up fails if its node is silent for this long. */
 export const AWAY_MS = 10 * 60_000;
@@ -127,7 +128,7 @@ export function nextCleanUpAt(
   if (newest === undefined) return since + intervalMs;
   const ended = newest.finished_at ?? newest.requested_at;
   if (newest.state === 'failed') return ended + Math.min(RETRY_MS, intervalMs);
-  // One clean-up has a maximum of images; the next one removes the rest soon.
+  // A clean-up removes a limited number of images; schedule the next one soon for the rest.
   return ended + (newest.images_left > 0 ? Math.min(REST_MS, intervalMs) : intervalMs);
 }
 

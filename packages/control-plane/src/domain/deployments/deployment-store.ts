@@ -31,7 +31,10 @@ export type DeploymentStore = {
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
-  /** Lists newest first. `access`: only deployments of projects that this caller can see. */
+  /**
+   * Lists deployments, newest first. `access`: only deployments of projects that this caller can
+   * see.
+   */
   list(
     filter: DeploymentFilter,
     page: Page,
@@ -56,7 +59,7 @@ export type DeploymentStore = {
    * `serving` the deployments that should serve on the node. `routes` has the routes of their
    * projects by project; `elsewhere` has routes of other nodes with the address of this node.
    * Returns null if the registration and these deployments are unchanged since the caller called
-   * `markReconciled`. Changes by other control planes count from the next `flow.watch`.
+   * `markReconciled`. Changes by other control planes are noticed only by `flow.watch`.
    */
   concerning(
     node: NodeRecord,
@@ -69,7 +72,7 @@ export type DeploymentStore = {
     markReconciled: () => void;
   } | null>;
   /**
-   * Returns running deployments whose health is not `unknown` yet, on nodes that reported no
+   * Returns running deployments whose health is not `unknown` yet, on nodes that sent no report of
    * containers within `uptime` (uptime clock). Excludes deployments that went live within `seen`
    * (machine's clock, which might have been set back).
    */

@@ -114,7 +114,9 @@ export type Facts = {
   endedWork: EndedWork[];
   /** The builder of the project's newest finished build, which has a warm build cache. */
   lastBuilderId: string | null;
-  /** Only read if a deployment waits for a builder; null otherwise. */
+  /**
+   * Git credentials of the project. Only read if a deployment waits for a builder; null otherwise.
+   */
   gitCredentials: GitCredentials | null;
   /**
    * True if new builds wait for a clean-up of the registry. Only read if a deployment waits for a

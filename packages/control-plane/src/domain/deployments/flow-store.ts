@@ -19,9 +19,9 @@ export type FlowStore = {
    */
   facts(projectId: string, datasetIds?: readonly string[]): Promise<StoredFacts>;
   /**
-   * Writes the whole plan in one transaction and raises flow_version. Returns `stale` and writes
-   * nothing if the project's flow_version, the `from` state of a deployment or the attempt of an
-   * open task has changed. Throws domain_prefix_taken if the new deployment has the prefix of
+   * Writes the whole plan in one transaction and increments flow_version. Returns `stale` and
+   * writes nothing if the project's flow_version, the `from` state of a deployment or the attempt
+   * of an open task has changed. Throws domain_prefix_taken if the new deployment has the prefix of
    * another project.
    */
   commit(plan: Plan): Promise<'committed' | 'stale'>;

@@ -29,7 +29,7 @@ export type NewTask = Pick<
 > &
   { [K in TaskKind]: { kind: K; payload: TaskRecord<K>['payload'] } }[TaskKind];
 
-/** Ends an open task or requests its cancellation. `attempt` must still be the current one. */
+/** Ends an open task or requests its cancellation. `attempt` must still be the current attempt. */
 export type TaskChange = { id: string; attempt: number } & (
   | {
       end: Exclude<TaskState, 'pending' | 'running'>;
@@ -51,7 +51,7 @@ export type Plan = {
   changeTasks: TaskChange[];
   route: RouteChange | null;
   /**
-   * Stops the project (`at`: time of the stop) or starts it again (`at` null). `message`: for the
+   * Stops the project (`at`: time of the stop) or ends the stop (`at` null). `message`: for the
    * feed.
    */
   stopped?: { at: number | null; message: string };
@@ -63,7 +63,8 @@ export type Plan = {
   unmanaged?: UnmanagedChange[];
   now: number;
   /**
-   * Uptime clock (domain/platform/uptime.ts). Orders the ends of tasks and the reports of nodes.
+   * Value of the uptime clock (domain/platform/uptime.ts). Orders the ends of tasks and the reports
+   * of nodes.
    */
   uptime: number;
 };

@@ -10,11 +10,11 @@ export type Keep = {
 
 /** Result of one pass. */
 export type Removed = {
-  /** Deployments that were reduced to their record. */
+  /** Number of deployments that were reduced to their record. */
   thinned: number;
-  /** Logs that were removed only because of KEEP_LOG_BYTES. */
+  /** Number of logs that were removed only because of KEEP_LOG_BYTES. */
   logs: number;
-  /** Nodes that were removed: silent for too long and empty. */
+  /** Removed nodes, which had been silent for too long and had no data or work on them. */
   nodes: string[];
 };
 

@@ -2,8 +2,8 @@
 import type { RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * A log that the readers of one control plane (`owner`) want from a node. Times: machine's clock;
- * `expires_at`: uptime clock.
+ * A log that the readers of one control plane (`owner`) want from a node. Times are by the
+ * machine's clock, except `expires_at` (uptime clock).
  */
 export type WantRecord = {
   key: string;
@@ -63,7 +63,10 @@ export type ExitStore = {
 export type LogRelay = {
   /** Identifies this control plane. */
   owner: string;
-  /** Never throws and never blocks. Drops the message if the queue is full. */
+  /**
+   * Sends a message to another control plane. Never throws and never blocks. Drops the message if
+   * the queue is full.
+   */
   send(owner: string, message: string): void;
   subscribe(listener: (message: string) => void): void;
 };

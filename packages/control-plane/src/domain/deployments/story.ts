@@ -1,4 +1,4 @@
-/** Limits of the story of a deployment, and its repeating lines. Pure. */
+/** Limits of the story of a deployment, and rules for its repeating lines. Pure. */
 
 /** Maximum number of lines of one story, including the line that counts omitted lines. */
 export const STORY_LINES = 200;

@@ -20,7 +20,7 @@ export type NewSync = {
 /** The deadline that a lost task exceeded. */
 export type Overdue = 'queue' | 'lease' | 'wall' | 'attempts';
 
-/** `lease_expires_at` is by the uptime clock. */
+/** `lease_expires_at`: time of the uptime clock. */
 export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
 
 export type TaskStore = {
@@ -32,8 +32,8 @@ export type TaskStore = {
    */
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
   /**
-   * Returns by node id a text that changes whenever an open task of the node changes. One query
-   * serves all long polls.
+   * Returns for each node id a text that changes whenever an open task of the node changes. One
+   * query serves all long polls.
    */
   openByNode(): Promise<Map<string, string>>;
   /**

@@ -72,7 +72,7 @@ type StopFirstWait =
   /** `nodes`: the first nodes by name; `others`: number of further nodes. */
   | { kind: 'stopping_containers'; nodes: readonly string[]; others: number };
 
-/** Reasons of a running deployment that was stopped for a newer one. */
+/** Reasons of a running deployment that must stop, or was stopped, for a newer one. */
 type RestartWait =
   | { kind: 'asked_to_stop'; generation: number }
   | { kind: 'stopped_first' }

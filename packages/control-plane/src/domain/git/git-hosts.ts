@@ -17,8 +17,8 @@ export type StoredKey = HostKey & {
 };
 
 /**
- * Value of `added_by` for a presented key that only looks into repositories without a project have
- * seen. Any user can choose the host of such a look.
+ * Value of `added_by` for a presented key that was seen only by looks into repositories without a
+ * project. Any user can choose the host of such a look.
  */
 export const BY_LOOK = 'look';
 

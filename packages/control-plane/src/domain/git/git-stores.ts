@@ -19,7 +19,9 @@ export type DeployKeyStore = {
   remove(projectId: string, now: number): Promise<void>;
 };
 
-/** `host`: domain/git/git-token.ts. `sealed`: the token, sealed by the vault. */
+/**
+ * `host`: host of the token (domain/git/git-token.ts). `sealed`: the token, sealed by the vault.
+ */
 export type GitTokenRecord = {
   project_id: string;
   host: string;

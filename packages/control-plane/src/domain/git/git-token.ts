@@ -3,7 +3,8 @@ import { invalid } from '../platform/errors.ts';
 
 type Remote = {
   scheme: 'https' | 'http' | 'ssh';
-  hostname: string /** `hostname`, or `hostname:port` of an https address. */;
+  hostname: string;
+  /** `hostname`, or `hostname:port` of an https address. */
   host: string;
 };
 

@@ -81,13 +81,13 @@ export type HookStore = {
     others: number,
     now: number,
   ): Promise<void>;
-  /** Lists newest first. */
+  /** Lists deliveries, newest first. */
   deliveries(projectId: string, page: Page): Promise<Paged<DeliveryRecord>>;
   /** Throws not_found. */
   delivery(projectId: string, id: string): Promise<DeliveryRecord>;
   /**
-   * Returns the hook with the deliveries that wait for a verdict, oldest first; null without a
-   * hook.
+   * Returns the hook with the deliveries that wait for a verdict, oldest first; null if no hook
+   * exists.
    */
   pushes(projectId: string): Promise<Pushes | null>;
   /** Returns the projects with deliveries that wait for a verdict. */
@@ -102,7 +102,8 @@ export type HookStore = {
 export type Pushes = { hook: HookRecord; waiting: DeliveryRecord[] };
 
 /**
- * The part of a plan that concerns hooks. A verdict is written only if the delivery still waits.
+ * The part of a plan that concerns hooks. A verdict is written only if the delivery still waits for
+ * it.
  */
 export type PushChange = {
   set: Partial<Pick<HookRecord, 'look_upto' | 'look_tries' | 'look_not_before' | 'look_failed_on'>>;

@@ -17,7 +17,9 @@ import type {
 import type { UserRecord } from '../platform/records.ts';
 import type { Page, Paged } from '../platform/page.ts';
 
-/** Removes expired rows, so that no table grows without end. Returns the number of removed rows. */
+/**
+ * Removes expired rows, so that no table grows without limit. Returns the number of removed rows.
+ */
 type Swept = { sweep(now: number): Promise<number> };
 
 export type RevokedSessionStore = Swept & {
@@ -117,7 +119,7 @@ export type ApiTokenStore = Swept & {
   ): Promise<ApiTokenRecord>;
   /** Returns null for a token that is unknown or expired. */
   find(hash: string, now: number): Promise<{ token: ApiTokenRecord; user: UserRecord } | null>;
-  /** Newest first. */
+  /** Lists the tokens of a user, newest first. */
   list(userId: string, now: number, page: Page): Promise<Paged<ApiTokenRecord>>;
   /** Revokes a token. `userId`: only if the token belongs to this user. Throws not_found. */
   revoke(id: string, userId: string | null): Promise<void>;
@@ -151,14 +153,14 @@ export type IdempotencyAnswerStore = Swept & {
     | { kind: 'other_body' }
     | { kind: 'stored'; answer: Buffer }
   >;
-  /** No effect where the claim went to another request. */
+  /** Renews the claim. Does nothing if another request has taken over the claim. */
   renew(claim: AnswerClaim, claimedUntil: number): Promise<void>;
   /**
    * Stores the answer. Does nothing if another request has taken over the claim. Deletes the user's
    * oldest answers to stay below the limit.
    */
   keep(claim: AnswerClaim, answer: Buffer): Promise<void>;
-  /** No effect where the claim went to another request. */
+  /** Releases the claim. Does nothing if another request has taken over the claim. */
   giveUp(claim: AnswerClaim): Promise<void>;
 };
 
@@ -172,7 +174,7 @@ export type AuditFilter = {
 };
 export type AuditStore = {
   append(entry: AuditRecord): Promise<void>;
-  /** Newest first. */
+  /** Lists entries, newest first. */
   list(filter: AuditFilter, page: Page): Promise<Paged<AuditRecord & { id: number }>>;
   /** Keeps the newest `rows` entries of each outcome, and no entry older than `before`. */
   sweep(before: number, rows: Record<AuditOutcome, number>): Promise<number>;

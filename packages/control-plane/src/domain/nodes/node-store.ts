@@ -61,7 +61,10 @@ export type NodeStore = {
   withoutSecret(): Promise<SharedSecretNode[]>;
   /** Records that the agent has used its secret, so that the secret is not issued again. */
   secretUsed(id: string, hash: string): Promise<void>;
-  /** Revokes the node's own secret. Its next registration gets a new one. Throws not_found. */
+  /**
+   * Revokes the node's own secret. The node gets a new one at its next registration. Throws
+   * not_found.
+   */
   resetSecret(id: string, now: number): Promise<NodeRecord>;
   /** Throws not_found. */
   get(id: string): Promise<NodeRecord>;

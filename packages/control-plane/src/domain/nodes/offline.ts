@@ -4,9 +4,9 @@
  * nor protects a dead one. A control plane must first serve for the offline time itself, because
  * nodes could not register before.
  *
- * `heardAt`: the last registration at this process by the uptime clock, or null. `observed_at` uses
- * the same clock and includes other control planes. `last_seen_at` uses the machine's clock and is
- * ignored if it is in the future. Pure.
+ * `heardAt`: uptime of the last registration at this process, or null. `observed_at` uses the same
+ * clock and includes other control planes. `last_seen_at` uses the machine's clock and is ignored
+ * if it is in the future. Pure.
  */
 import type { NodeRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';

@@ -2,13 +2,13 @@
  * Chooses the node for a deployment by the score of docs/contract.md "Scheduling score", and gives
  * a reason for each refused node. Pure.
  *
- *   countCopies   what each node has of the wanted datasets (dataset-copies.ts)
+ *   countCopies   counts the wanted datasets on each node (dataset-copies.ts)
  *     ▼
- *   scoreNodes    the score of each node
+ *   scoreNodes    computes the score of each node
  *     ▼
- *   refuseNodes   the first check of `checksOf` that refuses each node, or null (refusal.ts)
+ *   refuseNodes   finds the first check of `checksOf` that refuses each node (refusal.ts)
  *     ▼
- *   winnerOf      the best of the nodes that no check refuses
+ *   winnerOf      returns the best node that no check refuses
  */
 import { defined } from '@berth/kit/defined';
 import type { Placement, PlacementRow } from '@berth/wire/node';

@@ -25,7 +25,7 @@ export type Refusal =
 
 export type AgentCannot = {
   kind: 'agent_cannot';
-  /** Each completes the sentence “its agent cannot …”. */
+  /** Each text completes the sentence “its agent cannot …”. */
   needs: readonly string[];
   /** Completes the sentence “it …”. */
   because: string;

@@ -27,7 +27,7 @@ export function labelledNodes(
   return [...ids].slice(0, MOST_EARLIER);
 }
 
-/** Adds the nodes of `others` whose last list shares a container with `containers`. */
+/** Adds the nodes of `others` whose last report shares a container with `containers`. */
 export function withEarlier(
   known: readonly EarlierNode[],
   containers: readonly ObservedContainer[],

@@ -3,9 +3,10 @@
  * removes only the container that it replaces, so Berth keeps this list of container names
  * (`svc-{domain_prefix}`) by node and project. Pure.
  *
- *   deploy task for a contract-only node ──▶ listed ──▶ it serves ──▶ it does not serve any more: a person must remove it
- *                                              ▲                       │ an admin confirms that it is gone, or the agent starts another
- *                                              └── a new deploy task ──┘ container of this name: `confirmed_at` is set
+ *   deploy task for a contract-only node ──▶ listed ──▶ serves ──▶ unused
+ *   unused ── an admin confirms the removal, or the agent starts another container with this name
+ *          ──▶ confirmed (`confirmed_at`)
+ *   confirmed ── a new deploy task ──▶ listed
  */
 import { finalName } from '../projects/container-name.ts';
 import type { DeploymentRecord } from '../platform/records.ts';

@@ -32,7 +32,7 @@ export type NotificationChange = Partial<
   Pick<NotificationRecord, 'name' | 'target' | 'shown' | 'on' | 'projects'>
 >;
 
-/** One item of a message: the begin or the end of a problem. */
+/** One item of a message: the beginning or the end of a problem. */
 export type NoticeItem = {
   kind: ProblemChange['kind'];
   subject: string;
@@ -96,7 +96,7 @@ export type SendAnswer =
       received: string[];
       isHopeless?: true;
     };
-/** Sends a delivery once, within a bounded time. Throws secrets_locked. */
+/** Makes one attempt to send a delivery, within a bounded time. Throws secrets_locked. */
 export type SendNotice = (
   notification: NotificationRecord,
   notice: NoticeRecord,

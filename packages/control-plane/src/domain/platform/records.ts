@@ -42,7 +42,7 @@ export type ProjectRecord = ProjectSettings & {
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;
-  /** Whether the deletion also deletes its volumes. */
+  /** True if the deletion also deletes the volumes of the project. */
   deletes_volumes: boolean;
   /**
    * Set when the project is stopped; null again when a deployment is live. Pushes, new data and

@@ -3,9 +3,9 @@
  * cannot claim, renew or report, so that time must not count. The clock is stored in the database,
  * and all control planes share it.
  *
- * running ─(beat within `gapMs` of the one before)─▶ running: the clock advances by the measured
- * time running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by
- * at most `gapMs`, and `since` starts again
+ *   running ── beat within `gapMs` of the previous beat ──▶ running: advances by the measured time
+ *   running ── later beat (stop, stall, no database) ──▶ gap: advances by at most `gapMs`, and
+ *                                                        `since` restarts
  *
  * The clock of a control plane never runs faster than real time. The clocks of two control planes
  * differ by at most the time between two beats (about 1 s, never more than `gapMs`) plus one round

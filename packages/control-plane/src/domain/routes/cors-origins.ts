@@ -6,7 +6,7 @@ import type { FieldProblem } from '../platform/errors.ts';
  * other text unchanged, so that its error can name it.
  */
 function normalOrigin(given: string): string {
-  // The URL parser would drop tabs and line breaks and decode escapes, so reject them first.
+  // The URL parser would drop tabs and line breaks and decode escapes, so check the text first.
   const isPlain = /^https?:\/\/[^\s%/\\?#@]+\/?$/i.test(given);
   return isPlain ? (URL.parse(given)?.origin ?? given) : given;
 }

@@ -18,7 +18,7 @@ export type RouteStore = {
 };
 
 /**
- * Store of the owners of custom domains (store/domains.ts). Changes of projects write the owners.
+ * Store of the owners of custom domains (store/domains.ts). The project store changes the owners.
  */
 export type DomainStore = {
   /**

@@ -1,9 +1,10 @@
 /**
- * The users of each value of a shared secret. Each process writes rows of `meta` with fingerprints,
- * so the answer survives a restart:
- *   control-plane <id>, gateway <id>   the values that a process has; renewed every REPORT_MS, removed at its stop
- *   sent <fingerprint> <address>       a request with an earlier GATEWAY_SECRET
- *   signed <setting> <fingerprint>     until when something lives that a value signed
+ * Reports which processes and requests still use which value of a shared secret. Each process
+ * writes rows to `meta` with fingerprints of the values, so that the answer survives a restart:
+ *   control-plane <id>, gateway <id>   values that a process has; renewed every REPORT_MS, removed
+ *                                      when the process stops
+ *   sent <fingerprint> <address>       a request that used an old GATEWAY_SECRET
+ *   signed <setting> <fingerprint>     latest expiry of the objects that a value signed
  * Not listed here: nodes (in their own rows) and project keys (each has the id of its wrapping
  * key).
  */

@@ -25,7 +25,7 @@ export type NewSecret = Omit<SealedSecret, 'set_at'> & { bytes: number };
 export type ChangedSecret = { secret: SecretRecord; project: ProjectRecord };
 
 export type SecretStore = {
-  /** Lists by name. */
+  /** Lists secrets by name. */
   list(projectId: string): Promise<SecretRecord[]>;
   /** Throws not_found. */
   get(projectId: string, name: string): Promise<SecretRecord>;
