@@ -16,12 +16,12 @@ export type VolumeStore = {
   ofProject(projectId: string): Promise<VolumeCopy[]>;
   /** Lists the volume copies on a node, by project name. Also used for disk usage. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
-  /** Returns missing copies by node: copies that projects use and copies of deleted projects. */
+  /** Returns the missing copies of each node: copies in use and copies of deleted projects. */
   missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Returns the ids of projects with an incoming copy. */
   received(): Promise<string[]>;
   /**
-   * Returns for each node a text that changes with the set of copies to delete or set aside there.
+   * Returns a text for each node; it changes with the set of copies to delete or set aside there.
    */
   unused(): Promise<ReadonlyMap<string, string>>;
   /**

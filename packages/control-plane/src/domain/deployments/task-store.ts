@@ -32,8 +32,8 @@ export type TaskStore = {
    */
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
   /**
-   * Returns for each node id a text that changes whenever an open task of the node changes. One
-   * query serves all long polls.
+   * Returns a text for each node id; the text changes whenever an open task of the node changes.
+   * One query serves all long polls.
    */
   openByNode(): Promise<Map<string, string>>;
   /**
@@ -53,7 +53,7 @@ export type TaskStore = {
     now: number,
     maxAttempts: number,
   ): Promise<Claim>;
-  /** Throws not_found, stale_lease, task_over. */
+  /** Renews the lease of a task. Throws not_found, stale_lease, task_over. */
   renew(
     id: string,
     token: string,
@@ -98,8 +98,8 @@ export type TaskStore = {
    */
   loseSync(task: TaskRecord, why: Overdue, now: number): Promise<boolean>;
   /**
-   * Returns by node the `sync` tasks that are open or ended within the last hour, newest first, at
-   * most 20 for each node.
+   * Returns the `sync` tasks of each node that are open or ended within the last hour, newest
+   * first, at most 20 for each node.
    */
   syncsOf(nodeIds: readonly string[], now: number): Promise<Map<string, TaskRecord<'sync'>[]>>;
 };

@@ -1,6 +1,6 @@
 /**
- * Rules of looks into repositories, with or without a project: the choice of the builder, and the
- * check of its report. Pure.
+ * Rules for looks into repositories (tasks that list branches and Dockerfiles), with or without a
+ * project: chooses the builder and checks its report. Pure.
  */
 import {
   isRepositoryFound,

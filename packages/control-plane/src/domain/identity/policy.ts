@@ -7,7 +7,7 @@ export type PolicySource = {
    * be read.
    */
   current(): Promise<{ bytes: string; etag: string }>;
-  /** Resolves when the ETag differs from `not`, after `ms`, or on abort. */
+  /** Resolves when the ETag differs from `not`, after `ms` milliseconds, or on abort. */
   changed(not: string, ms: number, signal: AbortSignal): Promise<void>;
   /** Reads the policy again if another control plane changed it. */
   refreshIfChanged(): Promise<void>;

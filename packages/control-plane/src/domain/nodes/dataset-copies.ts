@@ -1,5 +1,5 @@
 /**
- * Counts for each node its copies of the datasets that a deployment wants, for placement.ts. Uses
+ * Counts the copies on each node of the datasets that a deployment wants, for placement.ts. Uses
  * typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
  * A node is identified by its position in the list. Pure.
  */

@@ -12,7 +12,7 @@ import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { EarlierNode, NodeRecord } from '../platform/records.ts';
 
-/** Maximum number of earlier nodes to keep; the oldest are dropped. */
+/** Maximum number of previous nodes of a machine to keep; the oldest are dropped. */
 const MOST_EARLIER = 16;
 
 type Listed = Pick<NodeRecord, 'id' | 'boot_id' | 'containers'>;

@@ -1,6 +1,7 @@
 /**
  * Interface to the record of containers that contract-only agents started. Each method runs its own
- * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in
+ * store/.
  */
 import type { UnmanagedContainer } from './unmanaged-containers.ts';
 

@@ -35,8 +35,8 @@ export type UsageStore = {
     most: number,
   ): Promise<UsagePoint[]>;
   /**
-   * Returns by project the sums of the newest points since `from`: at most `most` projects, highest
-   * memory first. Reads a bounded number of points, so that a scrape stays cheap.
+   * Returns the sum of the newest points since `from` for each project: at most `most` projects,
+   * highest memory first. Reads a bounded number of points, so that a scrape stays cheap.
    */
   present(from: number, most: number): Promise<{ project: string; values: UsageValues }[]>;
   /** Removes a bounded number of expired points. Returns the number of rows. */

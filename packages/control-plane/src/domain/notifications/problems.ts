@@ -20,8 +20,8 @@ export type Seen = {
   /** Projects that the problem concerns. */
   project_ids: string[];
   /**
-   * Projects that run on the node. `seenBy` adds their names to the detail, as far as the
-   * notification can name them.
+   * Projects that run on the node. `seenBy` adds the names of the projects that the notification
+   * can name to the detail.
    */
   runs?: { id: string; name: string }[];
 };
@@ -62,13 +62,15 @@ export type ProblemStore = {
    */
   observe(observations: readonly Observation[], clock: Clock): Promise<number>;
   /**
-   * Returns for each project its running deployment and its newest deployment that ran or failed.
+   * Returns the running deployment of each project, and its newest deployment that ran or failed.
    * `ids` null: all projects.
    */
   projects(ids: readonly string[] | null): Promise<ProjectStanding[]>;
-  /** Returns by node the projects with a running deployment there. */
+  /** Returns the projects with a running deployment on each of these nodes. */
   onNodes(nodeIds: readonly string[]): Promise<Map<string, { id: string; name: string }[]>>;
-  /** Returns by dataset the ids of projects whose running deployments mount it. */
+  /**
+   * Returns, for each of these datasets, the ids of projects whose running deployments mount it.
+   */
   onDatasets(datasetIds: readonly string[]): Promise<Map<string, string[]>>;
   /** Removes expired changes and expired ended problems. Returns the number of rows. */
   sweep(now: number): Promise<number>;

@@ -32,8 +32,8 @@ export type Measured =
       phases: readonly PhaseRecord[];
     }
   /**
-   * A phase of a deployment that settled. `completed`: another phase followed, or the deployment
-   * went live.
+   * A phase of a settled deployment. `completed`: another phase followed, or the deployment went
+   * live.
    */
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
   /** `seconds`: time since an agent started the task; null if no agent did. */

@@ -66,6 +66,6 @@ export type ProjectStore = {
    * of it. Returns whether the project was removed.
    */
   removeIfGone(id: string): Promise<boolean>;
-  /** Returns by project id the id of the running deployment. */
+  /** Returns the id of the running deployment of each project, by project id. */
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
 };

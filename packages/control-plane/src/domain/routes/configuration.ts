@@ -37,15 +37,15 @@ export type RouteTarget = {
 export type ConfigSource = {
   /** Returns the current configuration. Throws routes_unknown. */
   current(): BuiltConfig;
-  /** Resolves when the hash differs from `not`, after `ms`, or on abort. */
+  /** Resolves when the hash differs from `not`, after `ms` milliseconds, or on abort. */
   changed(not: string, ms: number, signal?: AbortSignal): Promise<void>;
   /** Records that the proxy fetched the configuration with this hash. */
   served(hash: string): void;
   /** Returns when a proxy first fetched the current configuration, or null. */
   servedAt(): number | null;
   /**
-   * Returns the ms since a proxy last fetched any configuration; since the start of this process if
-   * no proxy has.
+   * Returns the time in ms since a proxy last fetched any configuration, or since the start of this
+   * process if no proxy has fetched one.
    */
   fetchAgeMs(): number;
   /** Returns the omitted projects and domains, with reasons. */

@@ -58,8 +58,8 @@ export type ProjectKeyStore = {
   /** Replaces `wrapped` by compare-and-set: only if it still equals `from`. */
   rewrap(record: ProjectKeyRecord, from: string): Promise<void>;
   /**
-   * Returns, by project id, up to `limit` keys that are wrapped by a key other than `keyId`.
-   * `after`: only projects with a larger id.
+   * Returns up to `limit` keys that a key other than `keyId` wraps, ordered by project id. `after`:
+   * only projects with a larger id.
    */
   wrappedByOthers(keyId: string, after: string, limit: number): Promise<ProjectKeyRecord[]>;
   /** Returns the number of project keys by the id of the key that wraps them. */
