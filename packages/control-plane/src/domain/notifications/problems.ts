@@ -2,9 +2,11 @@
  * Problems that notifications report. Kind and subject identify a problem, so that it is reported
  * only once until it is over. Pure.
  *
- * (none) -> open, when it is observed. open -> going, when it is no longer observed. going -> open,
- * when it is observed again (not reported). going -> ended, after a quiet time, which is longer for
- * a flapping problem. ended -> open, when it is observed again.
+ *   (none) ── observed ──▶ open
+ *   open ── no longer observed ──▶ going
+ *   going ── observed again ──▶ open (not reported)
+ *   going ── after a quiet time, which is longer for a flapping problem ──▶ ended
+ *   ended ── observed again ──▶ open
  */
 import type { ProblemKind } from '@berth/wire/notification';
 

@@ -25,8 +25,7 @@ const SPECIAL = ['invalid', 'localhost', 'onion', 'alt', 'arpa'];
  * not a host name unchanged, so that its error can name it.
  */
 export function normalDomain(given: string): string {
-  // The URL parser would decode percent escapes and cut off paths, ports and users, so return
-  // first.
+  // The URL parser would decode percent escapes and cut off paths, ports and users.
   // oxlint-disable-next-line no-control-regex
   if (/[\u0000-\u0020%/\\?#@:[\]<>^|\u007f]/.test(given)) return given;
   const ascii = URL.parse(`http://${given}/`)?.hostname ?? '';
