@@ -1,9 +1,9 @@
 /**
- * Sends a commit status to a forge over HTTPS. The address comes from a developer, so it must not
- * reach what only this machine can reach: loopback and link-local addresses are refused unless
- * ALLOWED_GIT_HOSTS names the host, redirects are not followed, and the answer and the time are
- * limited. The check is made on the address that is connected to, so a name cannot change in
- * between.
+ * Sends a commit status to a forge over HTTPS. A developer chose the address, so the request must
+ * not reach hosts that only this machine can reach: loopback and link-local addresses are refused
+ * unless ALLOWED_GIT_HOSTS names the host, redirects are not followed, and the duration and the
+ * size of the answer are limited. The check uses the resolved address of the connection itself, so
+ * a DNS change cannot bypass it.
  */
 import type { LookupAddress } from 'node:dns';
 import { lookup } from 'node:dns';
@@ -20,8 +20,8 @@ const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
 
 /**
- * Returns whether the address belongs to this machine or its link. Private networks do not count:
- * forges are there.
+ * Returns whether the address belongs to this machine or is link-local. Private networks are
+ * allowed, because they can contain forges.
  */
 export const isLocalAddress = (address: string): boolean => addressScope(address) === 'local';
 
@@ -30,7 +30,10 @@ export function createSendToForge({
 }: {
   allowedHosts: readonly string[];
 }): SendToForge {
-  /** A wildcard names no host in particular, so it does not open this machine’s own services. */
+  /**
+   * Returns whether the list names exactly this host. A wildcard does not count, so that it never
+   * allows services of this machine.
+   */
   const isNamed = (host: string): boolean =>
     allowedHosts.some((name) => name.toLowerCase() === host);
 
@@ -85,7 +88,7 @@ const localProblem = (address: string): string =>
   `the address ${address} belongs to this machine; an operator can allow the host in ` +
   'ALLOWED_GIT_HOSTS';
 
-/** Resolves a name like the default lookup, and refuses it if any of its addresses is local. */
+/** Resolves a name like the default lookup, but fails if any of its addresses is local. */
 const publicLookup: LookupFunction = (hostname, options, callback) => {
   lookup(hostname, { ...options, all: true }, (error, addresses: LookupAddress[]) => {
     const [first] = addresses ?? [];

@@ -2,9 +2,10 @@
  * Sends e-mails through the SMTP server of the operator. One message goes to all recipients that
  * still need it.
  *
- * TLS: smtps:// begins with it. smtp:// changes to it (STARTTLS) if the server offers it, and must
- * do so if SMTP_URL has a password for a server on another machine: else somebody on the way could
- * hide the offer and read the password. Certificates are always checked.
+ * TLS: smtps:// uses TLS from the start. smtp:// upgrades to TLS (STARTTLS) if the server offers
+ * it. STARTTLS is required if SMTP_URL has a user name or a password for a server on another
+ * machine: otherwise an attacker on the network could hide the offer and read the password.
+ * Certificates are always checked.
  */
 import { BlockList, isIP } from 'node:net';
 import { createLimit } from '@berth/kit/limit';
@@ -13,7 +14,7 @@ import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
 export type Mail = { id: string; subject: string; text: string; to: readonly string[] };
 export type Refusal = { recipient: string; why: string; isPermanent: boolean };
-/** `error`: nobody got it. */
+/** `error`: set if no recipient got the message. */
 export type MailAnswer = {
   accepted: string[];
   refused: Refusal[];
@@ -27,7 +28,7 @@ export type SendMail = (
 
 const CONNECT_MS = 10_000;
 const TOTAL_MS = 30_000;
-/** Connections to the server at a time. */
+/** Maximum number of concurrent connections to the server. */
 const AT_ONCE = 5;
 
 type SmtpError = Error & {
@@ -45,12 +46,12 @@ const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
-/** Parameters of SMTP_URL that decide about STARTTLS. */
+/** Parameters of SMTP_URL that control STARTTLS. */
 const STARTTLS_PARAMETERS = ['requireTLS', 'ignoreTLS', 'opportunisticTLS'] as const;
 
 /**
- * Returns what is wrong with the parameters that decide about STARTTLS; null if nothing is. The
- * text never has the password.
+ * Returns the problem of the parameters that control STARTTLS, or null. The text never contains the
+ * password.
  */
 export function starttlsProblem(smtpUrl: string): string | null {
   const url = new URL(smtpUrl);
@@ -73,8 +74,8 @@ export function starttlsProblem(smtpUrl: string): string | null {
 }
 
 /**
- * Whether a connection without TLS is refused. `requireTLS` in SMTP_URL decides; else a password
- * does that crosses a network.
+ * Returns whether Berth refuses a connection without TLS. `requireTLS` in SMTP_URL decides; without
+ * it, TLS is required if a user name or a password would cross a network.
  */
 export function requiresTls(smtpUrl: string): boolean {
   const url = new URL(smtpUrl);
@@ -88,8 +89,8 @@ export function requiresTls(smtpUrl: string): boolean {
 }
 
 /**
- * Returns the reason, for people. After an error of TLS a later try can succeed, whatever the
- * server answered, because an operator can repair TLS.
+ * Returns the human-readable reason. A TLS error is never permanent, whatever the server answered,
+ * because an operator can repair TLS.
  */
 function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPermanent: boolean } {
   const { code = '', originalCode = '', command, message } = error;
@@ -112,7 +113,7 @@ function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPe
   return { why: message, isPermanent: !isAboutTls && isPermanent(error) };
 }
 
-/** Never rejects. `totalMs`: for tests. */
+/** Creates the sender of e-mails, which never rejects. `totalMs`: time limit, for tests. */
 export function createSendMail({
   url,
   from,
@@ -124,12 +125,12 @@ export function createSendMail({
 }): SendMail {
   const hasToEncrypt = requiresTls(url);
   const server = new URL(url);
-  // nodemailer takes these from the address before the option, and in other spellings.
+  // In nodemailer, these URL parameters override its options, also in other spellings.
   if (hasToEncrypt) for (const name of STARTTLS_PARAMETERS) server.searchParams.delete(name);
   const limit = createLimit(AT_ONCE);
 
   async function open(): Promise<Transporter<SMTPTransport.SentMessageInfo>> {
-    // Most installations send no e-mail.
+    // Load nodemailer only when needed, because most installations send no e-mail.
     const { createTransport } = await import('nodemailer');
     const times = {
       connectionTimeout: CONNECT_MS,

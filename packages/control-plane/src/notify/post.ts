@@ -1,9 +1,9 @@
 /**
- * Posts to an address that a developer chose. It must not reach what only this machine or its
- * network can reach: loopback, link-local, private and reserved addresses are refused unless
- * ALLOWED_NOTIFY_HOSTS names the host. The check is made on the address that is connected to, so a
- * name cannot change in between. Redirects are not followed. Time and size of the answer are
- * limited.
+ * Posts to an address that a developer chose. The request must not reach hosts that only this
+ * machine or its network can reach, so loopback, link-local, private and reserved addresses are
+ * refused unless ALLOWED_NOTIFY_HOSTS names the host. The check uses the resolved address of the
+ * connection itself, so a DNS change cannot bypass it. Redirects are not followed. Duration and
+ * size of the answer are limited.
  */
 import type { LookupAddress } from 'node:dns';
 import { lookup as systemLookup } from 'node:dns';
@@ -26,7 +26,7 @@ export type Post = (
 const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
 
-/** Returns whether an address is not of the public internet. */
+/** Returns whether an address is outside the public internet. */
 export const isPrivateAddress = (address: string): boolean => addressScope(address) !== 'public';
 
 const privateProblem = (address: string): string =>
@@ -39,7 +39,7 @@ type Lookup = (
   callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-/** Resolves a name like the default lookup, and refuses it if any of its addresses is private. */
+/** Resolves a name like the default lookup, but fails if any of its addresses is private. */
 function publicLookup(lookup: Lookup): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, { ...options, all: true }, (error, addresses) => {
@@ -54,7 +54,7 @@ function publicLookup(lookup: Lookup): LookupFunction {
   };
 }
 
-/** `lookup`, `timeoutMs`: for tests. Never rejects. */
+/** Creates the function that posts, which never rejects. `lookup`, `timeoutMs`: for tests. */
 export function createPost({
   allowedHosts,
   lookup = systemLookup,
@@ -69,7 +69,8 @@ export function createPost({
       const refuse = (text: string): void => resolve({ status: 0, text, retryAfterMs: 0 });
       const host = hostOf(url);
       const named = isNamed(host, allowedHosts);
-      // Stored targets were checked, but an operator might have removed a host since then.
+      // Check again: an operator might have removed the host from the allowed hosts since the
+      // target was stored.
       if (url.protocol !== 'https:' && !(named && url.protocol === 'http:'))
         return refuse('the target is not an https address');
       if (!named && isIP(host) !== 0 && isPrivateAddress(host)) return refuse(privateProblem(host));
@@ -93,7 +94,7 @@ export function createPost({
           });
           answer.on('error', () => undefined);
           answer.on('close', () => {
-            // The status arrived, so the target has decided even if its text did not end in time.
+            // The status is the decision of the target, even if the body was not complete in time.
             const text = Buffer.concat(parts).subarray(0, MAX_ANSWER).toString();
             resolve({
               status: answer.statusCode ?? 0,
@@ -110,7 +111,7 @@ export function createPost({
     });
 }
 
-/** The value is a number of seconds or a date. */
+/** Parses Retry-After, a number of seconds or a date, into ms. */
 function retryAfter(value = ''): number {
   const ms = /^\d+$/.test(value) ? 1000 * Number(value) : Date.parse(value) - Date.now();
   return Math.max(0, ms || 0);

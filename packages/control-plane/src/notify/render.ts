@@ -1,6 +1,6 @@
 /**
- * The text of a message for each kind of target. Pure. All texts of Berth and of projects are
- * escaped for the target.
+ * Renders a message for each kind of target. Escapes all texts of Berth and of projects for the
+ * target. Pure.
  */
 import { createHmac } from 'node:crypto';
 import type { Message, NoticeItem } from '../domain/notifications/notifications.ts';
@@ -15,7 +15,7 @@ type Style = {
 };
 const PLAIN: Style = { escape: (text) => text, bold: (text) => text, link: (url) => url };
 const SLACK: Style = {
-  // Slack reads `<!channel>`, links and mentions between angle brackets.
+  // Slack interprets `<!channel>`, links and mentions in angle brackets.
   escape: (text) => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;'),
   bold: (text) => `*${text}*`,
   link: (url) => `<${url}>`,
@@ -86,7 +86,10 @@ export const discordBody = (message: Message, publicUrl: string): string =>
     flags: 4,
   });
 
-/** The same for every try: a receiver recognizes a repeated delivery by its id. */
+/**
+ * Returns the body of a webhook. It is the same for every attempt; a receiver recognizes a repeated
+ * delivery by its id.
+ */
 export const webhookBody = (message: Message, publicUrl: string): string =>
   JSON.stringify({
     type: message.type,
@@ -117,7 +120,10 @@ export const mailOf = (message: Message, publicUrl: string): { subject: string; 
   };
 };
 
-/** Standard Webhooks. `secret`: `whsec_` and base64. */
+/**
+ * Returns the signature by the Standard Webhooks specification. `secret`: `whsec_` followed by
+ * base64.
+ */
 export function signature(secret: string, id: string, timestamp: number, body: string): string {
   const key = Buffer.from(secret.replace(/^whsec_/, ''), 'base64');
   return `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')}`;

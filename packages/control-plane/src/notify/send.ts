@@ -1,4 +1,4 @@
-/** Sends one delivery of a notification once. */
+/** Makes one attempt to send a delivery of a notification. */
 import type {
   NoticeRecord,
   NotificationRecord,
@@ -12,13 +12,13 @@ import type { Post, PostAnswer } from './post.ts';
 import { discordBody, mailOf, signature, slackBody, webhookBody } from './render.ts';
 
 const MAX_ERROR = 300;
-/** Marks a recipient that the server refused for ever in `received`. */
+/** Prefix in `received` of a recipient that the server refused permanently. */
 const REFUSED = '!';
 
 export type SenderSettings = {
   vault: Pick<Vault, 'open'>;
   post: Post;
-  /** Null without SMTP_URL. */
+  /** Null if SMTP_URL is not set. */
   mail: SendMail | null;
   publicUrl: string;
   now: () => number;
@@ -70,7 +70,7 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
     signal: AbortSignal,
   ): Promise<SendAnswer> {
     const to = recipientsOf(target);
-    // The target might have had other recipients at an earlier try.
+    // The target might have had other recipients during a previous attempt.
     const before = notice.received.filter((entry) => to.includes(entry.replace(REFUSED, '')));
     const done = new Set(before.map((entry) => entry.replace(REFUSED, '')));
     const open = to.filter((recipient) => !done.has(recipient));
@@ -106,7 +106,7 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
     const why = tidy(
       `the SMTP server refused ${lost.length > 0 ? refusals(lost) : refused.join(', ')}`,
     );
-    // Another try would change nothing.
+    // The server refused all recipients permanently, so a retry is useless.
     if (refused.length > 0 && received.every((entry) => entry.startsWith(REFUSED)))
       return { isSent: false, error: why, status: 0, retryAfterMs: 0, received, isHopeless: true };
     return { isSent: true, note: refused.length === 0 ? null : why };
@@ -114,8 +114,8 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
 }
 
 /**
- * One line for people. The answer of a target is not trusted, and can repeat the request with the
- * secret address.
+ * Returns one human-readable line. The answer of a target is untrusted and might repeat the secret
+ * address, so parts of the address are masked.
  */
 function problemOf({ host, pathname, search }: URL, { status, text }: PostAnswer): string {
   const parts = [`${pathname}${search}`, pathname, ...pathname.split('/')].filter(

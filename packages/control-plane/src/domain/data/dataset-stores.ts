@@ -22,7 +22,7 @@ export type HistoryEntry = Omit<DatasetHistoryRow, 'at' | 'version'>;
 export type HistoryRecord = HistoryEntry & { version: number; at: number };
 /**
  * `paths`, `folders`: encoded; a folder ends with `/` and includes everything below it. `since`
- * (inclusive), `until` (exclusive): ms.
+ * (inclusive), `until` (exclusive): ms since the epoch.
  */
 export type HistoryFilter = {
   paths?: readonly string[];
@@ -32,7 +32,7 @@ export type HistoryFilter = {
   until?: number;
 };
 
-/** A version without its time. */
+/** A version without its creation time. */
 export type VersionContent = Pick<
   DatasetVersionRecord,
   'version' | 'files' | 'bytes' | 'manifest_digest'
@@ -46,9 +46,7 @@ export type ScanPlan = {
   newVersion: VersionContent | null;
 };
 
-/**
- * The exclusive right to scan a dataset and record its versions. It ends at `until` unless renewed.
- */
+/** Exclusive right to scan a dataset and record its versions. Expires at `until` unless renewed. */
 export type ScanClaim = { token: string; dataset: DatasetRecord };
 
 export type DatasetStore = {
@@ -56,7 +54,7 @@ export type DatasetStore = {
   create(input: DatasetCreate, now: number): Promise<DatasetRecord>;
   /** Throws not_found. */
   get(id: string): Promise<DatasetRecord>;
-  /** Lists by name. */
+  /** Lists datasets by name. */
   list(page: Page, filter?: NameFilter): Promise<Paged<DatasetRecord>>;
   /** Returns the id of the dataset with this id, else with this name, else null. */
   idOf(idOrName: string): Promise<string | null>;
@@ -69,7 +67,7 @@ export type DatasetStore = {
     { id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]
   >;
   /**
-   * Changes the given fields. After a change of the folder a scan is due at once. Throws not_found,
+   * Changes the given fields. Changing the folder makes a scan due at once. Throws not_found,
    * being_deleted, dataset_name_taken.
    */
   patch(
@@ -81,7 +79,7 @@ export type DatasetStore = {
   ): Promise<DatasetRecord>;
   /**
    * Makes a scan due at once, or after the current scan. Throws not_found, being_deleted,
-   * wrong_state (`acceptLoss` while the share cannot be read or is another one).
+   * wrong_state (`acceptLoss` while the share is unreadable or has been replaced by another share).
    */
   requestScan(
     id: string,
@@ -89,8 +87,8 @@ export type DatasetStore = {
     now: number,
   ): Promise<DatasetRecord>;
   /**
-   * Marks it for deletion. Idempotent. Throws not_found, dataset_in_use (a project or a deployment
-   * that is not terminal uses it).
+   * Marks the dataset for deletion. Idempotent. Throws not_found, dataset_in_use (a project or a
+   * deployment that is not terminal uses it).
    */
   markDeleting(
     id: string,
@@ -105,18 +103,19 @@ export type DatasetStore = {
   remove(id: string): Promise<void>;
 
   /**
-   * Claims the dataset that is due longest, or returns null. Only one of several control planes
-   * gets it. `until` is by the uptime clock, whose value is `uptime` (default: `now`).
+   * Claims the dataset that has been due longest, or returns null. Only one control plane can hold
+   * the claim. `until` is a time of the uptime clock; `uptime` is its current value (default:
+   * `now`).
    */
   claimDue(token: string, now: number, until: number, uptime?: number): Promise<ScanClaim | null>;
-  /** Returns false if the claim is lost or the dataset is being deleted. */
+  /** Renews the claim. Returns false if the claim is lost or the dataset is being deleted. */
   renewClaim(claim: ScanClaim, until: number): Promise<boolean>;
-  /** Ends the claim without a record; the dataset is due as before. */
+  /** Ends the claim without recording a scan; the dataset stays due. */
   giveBack(claim: ScanClaim): Promise<void>;
   /**
    * Writes the new tree objects (`objects` reads them from the scan) and the history of a new
-   * version. They become visible only with `finishScan`. Removes leftovers of an unfinished attempt
-   * first. Returns false if the claim is lost. Rejects with the signal's reason on abort; it does
+   * version. Both become visible only with `finishScan`. First removes leftovers of an unfinished
+   * attempt. Returns false if the claim is lost. Rejects with the signal's reason on abort and does
    * not call `objects` after that.
    */
   record(
@@ -133,16 +132,16 @@ export type DatasetStore = {
    */
   finishScan(claim: ScanClaim, plan: ScanPlan, now: number): Promise<boolean>;
   /**
-   * Removes versions older than the newest `keep` with their history and tree objects. Versions
-   * stay that a deployment which is not terminal uses or a node reports as `pinned`. Needs the
-   * claim and runs in short transactions. Returns the number of versions.
+   * Removes versions older than the newest `keep` versions, with their history and tree objects.
+   * Keeps versions that a non-terminal deployment uses or that a node reports as `pinned`. Needs
+   * the claim and runs in short transactions. Returns the number of removed versions.
    */
   prune(claim: ScanClaim, keep: number): Promise<number>;
 
-  /** Lists newest first. Throws not_found (dataset). */
+  /** Lists the versions, newest first. Throws not_found (dataset). */
   versions(id: string, page: Page): Promise<Paged<DatasetVersionRecord>>;
-  /** Returns those of these versions that exist. Throws not_found (dataset). */
+  /** Returns the requested versions that exist. Throws not_found (dataset). */
   versionsOf(id: string, versions: readonly number[]): Promise<DatasetVersionRecord[]>;
-  /** Lists newest version first, then by path. Throws not_found (dataset). */
+  /** Lists the file changes, newest version first, then by path. Throws not_found (dataset). */
   history(id: string, filter: HistoryFilter, page: Page): Promise<Paged<HistoryRecord>>;
 };

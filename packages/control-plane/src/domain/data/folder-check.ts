@@ -1,6 +1,6 @@
 /**
- * A problem of a folder on the shared storage, as rules of the field `nfs_path`; null if the folder
- * exists below the base.
+ * Problem of a folder on the shared storage; `rule` is an error rule of the field `nfs_path`. Null
+ * if the folder exists below the base.
  */
 export type FolderProblem = {
   rule: 'no_share' | 'outside' | 'missing' | 'not_a_folder' | 'unreachable';

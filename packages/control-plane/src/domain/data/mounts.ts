@@ -1,4 +1,4 @@
-/** Which datasets a deployment mounts, at which version and where. Pure. */
+/** Decides which datasets a deployment mounts, at which version and path. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DatasetFact } from '../deployments/facts.ts';
 import type { WaitReason } from '../deployments/wait-reason.ts';
@@ -17,13 +17,12 @@ export const mountPathOf = (use: Uses[number], name: string): string =>
   use.mount_path ?? `/data/${name}`;
 
 /**
- * Returns the mounts with their paths. An existing mount keeps its path unless the new list names
- * another one, also after its dataset was renamed.
+ * Returns the mounts with their paths. An existing mount keeps its path, even if its dataset was
+ * renamed, unless the new list names another path.
  */
 export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => string | null): Uses {
   return uses.map((use, i) => {
-    // The check rejects a second mount of one dataset and an unknown dataset, so neither gets a
-    // path.
+    // A later check rejects duplicate and unknown datasets, so their mounts get no path here.
     if (use.mount_path !== undefined || uses.findIndex((u) => u.dataset_id === use.dataset_id) < i)
       return use;
     const kept = before.find((b) => b.dataset_id === use.dataset_id)?.mount_path;
@@ -35,8 +34,8 @@ export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => stri
 }
 
 /**
- * Adds paths to the mounts of an old release without them. Its paths came from the names that its
- * datasets had then.
+ * Adds the missing mount paths to an old release. Each path derives from the name that the dataset
+ * had at that time.
  */
 export const pathsOfRelease = (uses: Uses, pins: readonly PinnedDataset[] | null): Uses =>
   withPaths(uses, [], (id) => pins?.find((pin) => pin.dataset_id === id)?.name ?? null);
@@ -63,8 +62,8 @@ export function wantedOf(uses: Uses, datasets: readonly DatasetFact[]): Wanted[]
 }
 
 /**
- * Returns the mounts of a deploy task, or the problem. Datasets might be renamed after the check of
- * the project, so it is checked again.
+ * Returns the mounts of a deploy task, or the problem. Checks for path conflicts again, because a
+ * dataset might have been renamed since the project was checked.
  */
 export function mountsOf(
   uses: Uses,

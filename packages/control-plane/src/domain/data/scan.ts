@@ -4,24 +4,24 @@ import type { ShareIdentity } from '../platform/records.ts';
 
 export type ScanRequest = {
   datasetId: string;
-  /** DATASET_NFS_BASE_PATH; absolute. */
+  /** Absolute path from DATASET_NFS_BASE_PATH. */
   basePath: string;
-  /** The folder below it. Checked at the creation of the dataset and again by each scan. */
+  /** Folder below `basePath`. Checked when the dataset is created and again by each scan. */
   nfsPath: string;
-  /** Hashes every file again. */
+  /** True to hash every file again. */
   full: boolean;
-  /** The newest version, or null before the first scan. */
+  /** Newest version; null before the first scan. */
   previous: { manifestDigest: string; files: number; bytes: number } | null;
   /** Identity of the share at the last scan; null accepts any share and records it. */
   share: ShareIdentity | null;
   /**
-   * A person accepted the current content: the scan records an emptied folder, but only of the
-   * share that was there before.
+   * True if a person accepted the current content: the scan then records even an emptied folder,
+   * but only if the share is still the same one.
    */
   acceptLoss: boolean;
 };
 
-/** `problem`: a text for people. Paths in `skipped` are encoded as in wire/tree.ts. */
+/** `problem`: human-readable text. Paths in `skipped` are encoded as in wire/tree.ts. */
 export type ScanOutcome =
   | { kind: 'unchanged'; files: number; bytes: number; skipped: Skipped; share: ShareIdentity }
   | {
@@ -32,18 +32,15 @@ export type ScanOutcome =
       skipped: Skipped;
       share: ShareIdentity;
     }
-  /**
-   * The base or the folder cannot be read, or is on another share, so the current content is
-   * unknown.
-   */
+  /** The base or the folder cannot be read or is on another share, so its content is unknown. */
   | { kind: 'unreachable'; problem: string }
   /**
-   * The folder is empty or lost more than half of its files. No version is recorded until they
+   * The folder is empty or lost more than half of its files. No version is recorded until the files
    * return or a person accepts the loss.
    */
   | { kind: 'suspicious'; problem: string; files: number; bytes: number; share: ShareIdentity }
   /**
-   * Files changed during the whole scan. A version would mix states that never existed together.
+   * Files kept changing during the scan. A version would mix states that never existed together.
    */
   | { kind: 'changing'; problem: string };
 
@@ -57,7 +54,7 @@ export type ScanResult =
   | Exclude<ScanOutcome, { kind: 'changed' }>
   | (Extract<ScanOutcome, { kind: 'changed' }> & ScannedTrees);
 
-/** Progress of a scan. The numbers only rise within a step. */
+/** Progress of a scan. The counts never decrease within a step. */
 export type ScanProgress = {
   step: 'listing' | 'hashing' | 'building';
   files: number;
@@ -75,6 +72,6 @@ export type Scanner = {
   scan(request: ScanRequest, options: ScanOptions): Promise<ScanResult>;
   /** Removes the scan cache of a deleted dataset. */
   forget(datasetId: string): Promise<void>;
-  /** Ends running scans. */
+  /** Aborts running scans. */
   close(): Promise<void>;
 };

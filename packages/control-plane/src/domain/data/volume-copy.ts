@@ -1,10 +1,10 @@
-/** The record of a copy of volumes; domain/data/volumes.ts has its states. */
+/** Record of a volume copy; domain/data/volumes.ts explains its states. */
 type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept' | 'deleting';
 
 /**
- * Containers of the project on the node of a copy when the move began, and when each started by the
- * clock of its node: a container that runs later, or started again, might have written.
- * `proven_at`: when both ends had reported equal files, by the uptime clock.
+ * Snapshot at the start of a move. `containers`: the project's containers on the node of the copy,
+ * each with its start time by the node's clock. A container that appears or restarts later might
+ * have written to the copy. `proven_at`: uptime at which both nodes had reported equal files.
  */
 export type MoveWitness = {
   containers: Readonly<Record<string, string | null>>;
@@ -14,29 +14,26 @@ export type MoveWitness = {
 export type VolumeCopy = {
   id: string;
   project_id: string;
-  /** Names of the project and of the node, for people: both might be deleted. */
+  /** Display names of the project and node, stored because both might be deleted. */
   project: string;
   node_id: string;
   hostname: string;
   state: VolumeCopyState;
-  /** Volumes that the copy might have: a deploy task with them was created. */
+  /** Names of the volumes for which a deploy task was created; the copy might contain them. */
   names: readonly string[];
-  /** Size by the last report of its node; null: unknown. */
+  /** Total size in bytes, from the last report of the node; null: unknown. */
   bytes: number | null;
-  /** Size of each volume by the last report. */
+  /** Size of each volume in bytes, from the last report of the node. */
   sizes: Readonly<Record<string, number>>;
-  /** The copy that a move copied it from. */
+  /** Id of the copy from which a move created this copy. */
   source: string | null;
-  /** Digest of its files as its node reported it at the end of the last move; null: not proven. */
+  /** Digest of the files, as the node reported it after the last move; null: not proven. */
   digest: string | null;
-  /**
-   * Set on both copies of a move, until it ends. Null in a move that an earlier version of Berth
-   * began.
-   */
+  /** Set on both copies until the move ends. Null if an older version of Berth began the move. */
   seen: MoveWitness | null;
   /**
-   * Set while the node reports without the copy. Its disk might not be mounted, so this is no
-   * deletion. Only reports change it.
+   * Set while the reports of the node lack the copy. The disk might not be mounted, so Berth does
+   * not treat this as a deletion. Only reports change this field.
    */
   missing_since?: number | null;
   created_at: number;

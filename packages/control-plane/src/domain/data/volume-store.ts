@@ -6,25 +6,28 @@ import type { ReportedCopy } from '@berth/wire/volume';
 import type { VolumeCopy } from './volume-copy.ts';
 
 /**
- * Copies that a node should delete, and copies that it should move out of the way because a move
- * left them behind.
+ * Work for a node: copies to delete (`remove`), and copies that a move left behind and that the
+ * node should set aside.
  */
 export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 
 export type VolumeStore = {
-  /** Copies of the volumes of a project, oldest first. */
+  /** Lists the volume copies of a project, oldest first. */
   ofProject(projectId: string): Promise<VolumeCopy[]>;
-  /** Copies on a node, by name of the project. Also for the disk of a node. */
+  /** Lists the volume copies on a node, by project name. Also used for disk usage. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
-  /** Missing copies that projects use, and those that deleted projects left, by node. */
+  /** Returns the missing copies of each node: copies in use and copies of deleted projects. */
   missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
-  /** Projects with a copy that is being received. */
+  /** Returns the ids of projects with an incoming copy. */
   received(): Promise<string[]>;
-  /** By node: a text that changes when other copies on it are to be deleted or set aside. */
+  /**
+   * Returns a text for each node; it changes with the set of copies to delete or set aside there.
+   */
   unused(): Promise<ReadonlyMap<string, string>>;
   /**
-   * Compares the copies that a node reports with the rows. Returns what the node should delete and
-   * set aside. `removed`: copies that the agent deleted; absent if it is of an earlier version.
+   * Compares the copies that a node reports with the rows. Returns the copies that the node should
+   * delete or set aside. `removed`: copies that the agent deleted; absent if the agent is of an
+   * older version.
    */
   report(
     node: { id: string; hostname: string },
@@ -32,11 +35,11 @@ export type VolumeStore = {
     now: number,
     removed?: readonly string[],
   ): Promise<VolumeWork>;
-  /** Throws not_found; wrong_state for volumes in use. */
+  /** Requests the deletion of a copy. Throws not_found; wrong_state if its volumes are in use. */
   requestDelete(nodeId: string, copyId: string, now: number): Promise<VolumeCopy>;
   /**
-   * Forgets a missing copy, and returns it. Throws not_found; wrong_state for others and for
-   * volumes in use.
+   * Forgets a missing copy and returns it. Throws not_found; wrong_state if the copy is not missing
+   * or its volumes are in use.
    */
   forget(nodeId: string, copyId: string): Promise<VolumeCopy>;
 };

@@ -1,16 +1,19 @@
 /**
  * Volumes: folders on the disk of a deploy node that outlive the deployments of their project. A
- * *copy* is the folders of one project on one node. Exactly one copy of a project is `current`, and
- * only its node can run a deployment with volumes:
+ * *copy* is the set of volume folders of one project on one node. Exactly one copy of a project is
+ * `current`, and only the node of that copy can run a deployment with volumes:
  *
- *   (first deployment) ──▶ current ──the data moved to another node──▶ left ──▶ stays until an admin deletes it
- *   (a move begins) ──▶ incoming ──a container answers with it──▶ current    or ──the move failed──▶ deleting
- *   current ──project deleted──▶ kept ──▶ stays until an admin deletes it
- *   deleting ──its node deleted it──▶ (row removed)
+ *   (first deployment) ──▶ current
+ *   (a move begins) ──▶ incoming
+ *   incoming ── a container answers with it ──▶ current; the old copy becomes `left`
+ *   incoming ── the move failed ──▶ deleting
+ *   current ── the project is deleted ──▶ kept
+ *   left, kept ── an admin deletes the copy ──▶ deleting
+ *   deleting ── its node deleted it ──▶ (row removed)
  *
- * A copy has an id of its own, and the agent writes it beside the folders. A node whose folders
- * have another id, or none, never gets a container that would write there: a full volume is never
- * replaced by an empty or an older one. Pure.
+ * Each copy has an id, which the agent writes beside the folders. Berth never starts a writing
+ * container on a node whose folders have another id or none, so an empty or older volume never
+ * replaces a full one. Pure.
  */
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
 import type { Need } from '../nodes/build-needs.ts';
@@ -22,14 +25,14 @@ import type { VolumeCopy } from './volume-copy.ts';
 
 type Uses = Pick<ProjectSettings, 'volumes'>;
 
-/** Returns whether two versions of the project would write at the same place. */
+/** Returns whether two running versions of the project would write to the same files. */
 export const isStopFirst = ({
   datasets,
   volumes,
 }: Pick<ProjectSettings, 'datasets' | 'volumes'>): boolean =>
   volumes.length > 0 || datasets.some((d) => d.mode === 'readwrite');
 
-/** Checks the volumes, also against the mount paths of the datasets. */
+/** Checks the volumes for duplicate names, and their paths against each other and the datasets. */
 export function volumeProblems({
   volumes,
   datasets,
@@ -73,20 +76,20 @@ export const volumeNeeds = ({ volumes }: Uses): Need[] =>
         },
       ];
 
-/** Whatever receives a copy of the volumes. */
+/** Capability that a node needs to receive a copy of the volumes. */
 export const moveNeed: Need = {
   capability: CAN_MOVE_VOLUMES,
   what: 'receive the volumes of another node',
   because: 'is of an earlier version',
 };
 
-/** Returns whether both ends of the move reported the same files. */
+/** Returns whether source and target of the move reported the same files. */
 export const isProven = (
   source: Pick<VolumeCopy, 'digest'>,
   copy: Pick<VolumeCopy, 'digest'>,
 ): boolean => source.digest !== null && source.digest === copy.digest;
 
-/** Returns the mounts of a deploy task. A volume that the copy does not have yet can be created. */
+/** Returns the mounts of a deploy task. The agent can create a volume that the copy lacks. */
 export const volumeMounts = (
   { volumes }: Uses,
   copy: Pick<VolumeCopy, 'id' | 'names'>,
@@ -99,7 +102,7 @@ export const volumeMounts = (
   })),
 });
 
-/** Says which data is where, for people. */
+/** Describes the copy for people: volumes, project, size and node. */
 export const copyText = (
   { project, hostname, names, bytes }: VolumeCopy,
   sizeText: (bytes: number) => string,

@@ -13,11 +13,14 @@ import type { NodeRecord, TaskRecord } from '../platform/records.ts';
 export type CleanUpRecord = {
   id: string;
   state: CleanUpState;
-  /** E-mail of the admin; null: CLEAN_INTERVAL. */
+  /** E-mail of the admin who requested it; null: scheduled by CLEAN_INTERVAL. */
   requested_by: string | null;
-  /** New builds wait for it. Builds always wait while it is `running`. */
+  /**
+   * True if new builds already wait before the clean-up starts. While it is `running`, they always
+   * wait.
+   */
   holds_builds: boolean;
-  /** Why it has not started, for people. */
+  /** Human-readable reason why the clean-up has not started. */
   waiting: string | null;
   task_id: string | null;
   node_id: string | null;
@@ -34,16 +37,16 @@ export type CleanUpRecord = {
   finished_at: number | null;
 };
 
-/** A deployment as far as its image is concerned. */
+/** The image of a deployment and the state that decides whether to keep it. */
 export type ImageUse = {
   generation: number;
   status: DeploymentState;
   image_tag: string | null;
   image_digest: string | null;
-  /** The registry no longer has it, or will not have it soon. */
+  /** When a clean-up began to remove the image or found it missing; null: the registry has it. */
   image_removed_at: number | null;
   image_deleting: boolean;
-  /** The registry lacked it at `image_removed_at`. Absent: false. */
+  /** True if the registry lacked the image at `image_removed_at`. Absent: false. */
   image_missing?: boolean;
 };
 
@@ -57,30 +60,29 @@ export type StartOfCleanUp = {
 };
 
 export type CleanUpStore = {
-  /** Records a request. While one is open, it returns that one. */
+  /** Records a request for a clean-up. Returns the open clean-up instead if there is one. */
   request(input: { id: string; by: string | null }, now: number): Promise<CleanUpRecord>;
-  /** Returns the one that has not ended. */
+  /** Returns the clean-up that has not ended. */
   open(): Promise<CleanUpRecord | null>;
-  /** Returns the one that ended last. */
+  /** Returns the clean-up that ended last. */
   last(): Promise<CleanUpRecord | null>;
-  /** Returns the last ones, newest first, the open one too. */
+  /** Returns the last clean-ups, newest first, including the open one. */
   list(): Promise<CleanUpRecord[]>;
-  /** From now on, new builds wait for it. */
+  /** Makes new builds wait for this clean-up. */
   holdBuilds(id: string): Promise<void>;
   setWaiting(id: string, waiting: string): Promise<void>;
   /**
-   * Opens the window without builds: marks the images that no release needs, and creates the task.
+   * Marks the images that no release needs, creates the task, and blocks new builds until it ends.
    * Returns `builds` and changes nothing while a build is open.
    */
   start(input: StartOfCleanUp, now: number): Promise<'started' | 'builds' | 'changed'>;
   /**
-   * Ends one without a report. Images that were marked stay marked, and the next clean-up deletes
-   * them.
+   * Ends a clean-up without a report. Marked images stay marked; the next clean-up deletes them.
    */
   fail(id: string, error: { code: string; message: string }, now: number): Promise<void>;
   /**
-   * Ends its task with a report. A repeated report gets the same answer. Throws not_found,
-   * stale_lease, task_over.
+   * Ends the task of a clean-up with a report. A repeated report gets the same answer. Throws
+   * not_found, stale_lease, task_over.
    */
   endTask(
     taskId: string,
@@ -89,8 +91,8 @@ export type CleanUpStore = {
     now: number,
   ): Promise<{ status: TaskState }>;
   /**
-   * After `lease` the task is offered again until `offerUntil` (uptime clock); otherwise it ends,
-   * and the clean-up fails.
+   * Handles a lost task. After a lost lease (`lease`), offers the task again until `offerUntil`
+   * (uptime clock); otherwise ends the task, and the clean-up fails.
    */
   loseTask(
     task: TaskRecord,
@@ -100,21 +102,21 @@ export type CleanUpStore = {
   ): Promise<boolean>;
 };
 
-/** The settings of clean-ups. `intervalMs` null: only on request. */
+/** Settings of clean-ups. `intervalMs` null: only on request. */
 export type CleanSettings = { keepReleases: number; intervalMs: number | null };
 
-/** A scheduled clean-up lets builds go first for this long. */
+/** A clean-up waits this long for open builds to end; after that, new builds must wait. */
 export const PATIENCE_MS = 15 * 60_000;
-/** Time limit of the task. */
+/** Time limit of the clean-up task. */
 export const CLEAN_MS = 2 * 3_600_000;
-/** A clean-up whose node does not answer for this long fails. */
+/** A clean-up fails if its node is silent for this long. */
 export const AWAY_MS = 10 * 60_000;
 const RETRY_MS = 3_600_000;
 const REST_MS = 60_000;
 
 /**
- * Returns when the next scheduled clean-up is due, in ms since the epoch. `since`: start of the
- * first control plane that cleans.
+ * Returns when the next scheduled clean-up is due, in ms since the epoch. `since`: first start of a
+ * control plane that supports clean-ups.
  */
 export function nextCleanUpAt(
   last: readonly CleanUpRecord[],
@@ -126,13 +128,13 @@ export function nextCleanUpAt(
   if (newest === undefined) return since + intervalMs;
   const ended = newest.finished_at ?? newest.requested_at;
   if (newest.state === 'failed') return ended + Math.min(RETRY_MS, intervalMs);
-  // More images than one clean-up removes: the rest follows soon.
+  // A clean-up removes a limited number of images; schedule the next one soon for the rest.
   return ended + (newest.images_left > 0 ? Math.min(REST_MS, intervalMs) : intervalMs);
 }
 
 /**
- * Returns the path of a repository below the registry's address: the same registry can have several
- * addresses.
+ * Returns the path of a repository without the registry address, because one registry can have
+ * several addresses.
  */
 export function repositoryPath(imageTag: string): string {
   const slash = imageTag.indexOf('/');
@@ -143,9 +145,9 @@ export function repositoryPath(imageTag: string): string {
   return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }
 /**
- * Returns the tag under the registry’s present address: releases follow a changed REGISTRY_ADDR.
- * The repository and its folder in the registry stay. `moved`: the registry has another address
- * than when the image was pushed.
+ * Returns the image tag with the current registry address, so that releases follow a changed
+ * REGISTRY_ADDR. The repository path stays the same. `moved`: the address at the push and the
+ * current one, if they differ.
  */
 export function atPresentRegistry(
   imageTag: string,
@@ -160,12 +162,12 @@ export function atPresentRegistry(
 const tagOf = (imageTag: string): string => imageTag.slice(imageTag.lastIndexOf(':') + 1);
 
 /**
- * Divides the images of one project into those that a release needs and the others. It keeps
+ * Divides the images of one project into images to keep and images to remove. Keeps
  * - the images of all deployments that have not ended;
- * - the images of the last `keepReleases` releases that ran. Releases with one image count once: a
- *   restart, a drain or a rollback adds a deployment but no image, and must not push out older
- *   images. A missing image stays in the list, so that each clean-up looks again, but does not
- *   count.
+ * - the images of the last `keepReleases` releases that ran. Releases with the same image count
+ *   once: a restart, a drain or a rollback adds a deployment but no image, and must not push out
+ *   older images. A missing image stays in the list, so that each clean-up checks again, but it
+ *   does not count.
  */
 export function imagesOf(uses: readonly ImageUse[], keepReleases: number): RepositoryImages[] {
   const keep = new Set<string>();
@@ -214,18 +216,18 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
   }));
 }
 
-/** Code of a clean-up that found most images missing. */
+/** Error code of a clean-up that found most images missing. */
 export const MOST_MISSING = 'registry_images_missing';
 /**
- * Returns why a report about the registry is not believed, or null. A registry that lacks most
- * images at once has probably lost its disk for now, like a dataset that lacks most files. If it
- * deleted images, it has its disk.
+ * Returns why Berth distrusts a report about the registry, or null. If most images are missing at
+ * once, the disk of the registry is probably not mounted, as with a dataset that lacks most files.
+ * If the registry deleted images, its disk is mounted.
  */
 export function lossOf(
   { removed, missing }: Pick<CleanResult, 'removed' | 'missing'>,
   kept: number,
 ): string | null {
-  // The agent stops to count at MAX_MISSING.
+  // The agent stops counting at MAX_MISSING.
   const present = missing.length >= MAX_MISSING ? 0 : kept - missing.length;
   if (removed > 0 || kept === 0 || (present > 0 && present * 2 >= kept)) return null;
   const count =
@@ -237,17 +239,17 @@ export function lossOf(
 }
 
 /**
- * Row of `meta`: when the first control plane that cleans started. The first scheduled clean-up
- * comes CLEAN_INTERVAL later.
+ * Key in `meta`: first start of a control plane that supports clean-ups. The first scheduled
+ * clean-up is due CLEAN_INTERVAL later.
  */
 export const CLEANS_SINCE = 'cleans_since';
 export const NO_AGENT =
   'no agent runs on the machine of the registry: set REGISTRY_CONFIG on the agent there ' +
   '(docs/clean-up.md)';
 /**
- * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one
- * collects, so more than one is an error: `several`. Agents that are offline do not count beside
- * one that is online, because a machine might have been replaced.
+ * Chooses the agent for a clean-up. With two agents, one would make the registry writable during
+ * the garbage collection of the other, so two online agents are an error (`several`). Offline
+ * agents are ignored if one is online, because a machine might have been replaced.
  */
 export function cleanerOf(
   nodes: readonly NodeRecord[],

@@ -15,8 +15,8 @@ import type {
 } from '../platform/records.ts';
 
 /**
- * `attention`: the newest deployment of a project if it failed, and running ones that are not
- * healthy.
+ * `attention`: selects the newest deployment of each project if it failed, and running deployments
+ * that are not healthy.
  */
 export type DeploymentFilter = {
   project_id?: string;
@@ -31,15 +31,18 @@ export type DeploymentStore = {
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
-  /** Lists newest first. `access`: only deployments of projects that this caller can see. */
+  /**
+   * Lists deployments, newest first. `access`: only deployments of projects that this caller can
+   * see.
+   */
   list(
     filter: DeploymentFilter,
     page: Page,
     access?: ProjectAccess,
   ): Promise<Paged<DeploymentSummary>>;
   /**
-   * Returns the project of a deployment, as `guarded` of projects; null if there is no such
-   * deployment.
+   * Returns the project of a deployment with the fields for access checks; null if the deployment
+   * does not exist.
    */
   projectOf(id: string): Promise<Guarded | null>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
@@ -52,11 +55,11 @@ export type DeploymentStore = {
   /** Returns the deployments on the node that are running or have a published route. */
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
   /**
-   * Returns the deployments that a registration can change: the named ones (`known`), and those
-   * that should serve on the node; the routes of their projects by project (`routes`); and the
-   * routes of other nodes with the address of this node (`elsewhere`). Returns null if the
-   * registration is unchanged since the caller called `markReconciled` and no such deployment
-   * changed since. With several control planes that is as of the last `flow.watch`.
+   * Returns the deployments that a registration can change: `known` are the named deployments,
+   * `serving` the deployments that should serve on the node. `routes` has the routes of their
+   * projects by project; `elsewhere` has routes of other nodes with the address of this node.
+   * Returns null if the registration and these deployments are unchanged since the caller called
+   * `markReconciled`. Changes by other control planes are noticed only by `flow.watch`.
    */
   concerning(
     node: NodeRecord,
@@ -69,15 +72,13 @@ export type DeploymentStore = {
     markReconciled: () => void;
   } | null>;
   /**
-   * Returns running deployments whose health is not `unknown` yet, on nodes without a report of
+   * Returns running deployments whose health is not `unknown` yet, on nodes that sent no report of
    * containers within `uptime` (uptime clock). Excludes deployments that went live within `seen`
-   * (machine's clock; it might have been set back since).
+   * (machine's clock, which might have been set back).
    */
   onSilentNodes(seen: Span, uptime?: Span): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
-  /**
-   * Returns the newest deployments of the project that run or ran, newest first, at most MAX_RAN.
-   */
+  /** Returns at most MAX_RAN deployments of the project that run or ran, newest first. */
   ran(
     projectId: string,
   ): Promise<Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | 'trigger'>[]>;

@@ -1,6 +1,6 @@
 /**
- * All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches
- * nothing more.
+ * All input of a decision about one project. FlowStore.facts reads everything in one call; a
+ * decision fetches no more data.
  */
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
@@ -40,8 +40,8 @@ export type Limits = {
   /** A task fails after this many claims. */
   maxAttempts: number;
   /**
-   * Weights of the score: points for a cached dataset and a free byte, and points off for a missing
-   * byte.
+   * Weights of the placement score: points added for each cached dataset and each free byte, and
+   * subtracted for each missing byte.
    */
   weights: { cached: number; missing: number; free: number };
 };
@@ -80,10 +80,10 @@ export type DatasetFact = Pick<
 >;
 
 /**
- * Ended tasks of a project on one deploy node. `ended_at`: when the last task ended. `claimed_at`:
- * when the last one ended that an agent had claimed or reported; null: none. `unreported_at`: when
- * the last task ended without a report (lost, cancelled) or failed to remove a container; null if
- * all were reported. By the uptime clock.
+ * Ended tasks of a project on one deploy node; times are by the uptime clock. `ended_at`: end of
+ * the last task. `claimed_at`: end of the last task that an agent had claimed or reported; null:
+ * none. `unreported_at`: end of the last task without a report (lost, cancelled) or with a failed
+ * container removal; null: none.
  */
 export type EndedWork = {
   node_id: string;
@@ -108,16 +108,19 @@ export type Facts = {
   datasets: DatasetFact[];
   /**
    * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for
-   * stopped ones (flow/stop.ts), and while a running deployment has a container that does not have
-   * its final name (flow/observe.ts).
+   * stopped projects (flow/stop.ts), and while the container of a running deployment does not have
+   * its final name yet (flow/observe.ts).
    */
   endedWork: EndedWork[];
   /** The builder of the project's newest finished build, which has a warm build cache. */
   lastBuilderId: string | null;
-  /** Only read if a deployment waits for a builder; null otherwise. */
+  /**
+   * Git credentials of the project. Only read if a deployment waits for a builder; null otherwise.
+   */
   gitCredentials: GitCredentials | null;
   /**
-   * New builds wait for a clean-up of the registry. Only read if a deployment waits for a builder.
+   * True if new builds wait for a clean-up of the registry. Only read if a deployment waits for a
+   * builder.
    */
   buildsHeld?: boolean;
   /** Secrets of the project, without values. */
@@ -134,9 +137,9 @@ export type Facts = {
   };
   /** Index of the datasets that nodes have cached, for placement. */
   cacheIndex: CacheIndex;
-  /** Copies of its volumes. Only read if the project or a live deployment has volumes. */
+  /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
-  /** Its containers on nodes with a contract-only agent. Absent: none. */
+  /** The project's containers on nodes with a contract-only agent. Absent: none. */
   unmanaged?: readonly UnmanagedContainer[];
   /** Unused ids, enough for one plan. */
   freshIds: readonly string[];

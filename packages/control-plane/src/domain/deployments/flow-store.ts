@@ -1,11 +1,12 @@
 /**
- * Interface to the facts of a decision and to the commit of its plan. Each method runs its own transaction,
- * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ * Interface to the facts of a decision and the commit of its plan. Each method runs its own
+ * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in
+ * store/.
  */
 import type { Facts } from './facts.ts';
 import type { Plan } from './plan.ts';
 
-/** The facts that the database holds; the caller adds the others. */
+/** Facts from the database; the caller adds the remaining fields. */
 export type StoredFacts = Omit<
   Facts,
   'now' | 'uptime' | 'limits' | 'platform' | 'cacheIndex' | 'freshIds'
@@ -18,21 +19,21 @@ export type FlowStore = {
    */
   facts(projectId: string, datasetIds?: readonly string[]): Promise<StoredFacts>;
   /**
-   * Writes the whole plan in one transaction and raises flow_version. Returns `stale` and writes
-   * nothing if the project's flow_version, the `from` state of a deployment or the attempt of an
-   * open task has changed. Throws domain_prefix_taken if the new deployment has the prefix of
+   * Writes the whole plan in one transaction and increments flow_version. Returns `stale` and
+   * writes nothing if the project's flow_version, the `from` state of a deployment or the attempt
+   * of an open task has changed. Throws domain_prefix_taken if the new deployment has the prefix of
    * another project.
    */
   commit(plan: Plan): Promise<'committed' | 'stale'>;
   /**
    * Like `commit`, and also stores the Idempotency-Key with the hash of the body and the deployment
-   * id. Of two requests with one key one commits; the other gets `stale` and finds the key on its
-   * next attempt.
+   * id. If two requests use the same key, one commits; the other gets `stale` and finds the key on
+   * its next attempt.
    */
   commitWithKey(plan: Plan, key: IdempotencyKey): Promise<'committed' | 'stale'>;
   /**
-   * Reads which deployments other control planes changed, and forgets their reconciled marks. Does
-   * nothing with one control plane.
+   * Reads which deployments other control planes changed, and clears their reconciled marks. Does
+   * nothing if there is only one control plane.
    */
   watch(): Promise<void>;
   findKey(

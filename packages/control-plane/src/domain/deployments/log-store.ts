@@ -7,9 +7,9 @@ import type { LogLineRecord } from '../platform/records.ts';
 
 export type LogStore = {
   /**
-   * Numbers and stores the lines, and returns the number of stored lines. Beyond the limit of a
-   * deployment (lines, bytes) the middle of its log is omitted, and one line says so. `first`:
-   * number of the first line in its attempt, so a repeated batch is stored once. Throws not_found.
+   * Numbers and stores the lines, and returns the number of stored lines. If a log exceeds its
+   * limit (lines, bytes), omits its middle and notes this in one line. `first`: number of the first
+   * line within its attempt, so that a repeated batch is stored only once. Throws not_found.
    */
   append(
     deploymentId: string,

@@ -16,7 +16,7 @@ import type {
 
 export type DeploymentChange = {
   id: string;
-  /** The state that it must still have. */
+  /** State that the deployment must still have; otherwise the plan is stale. */
   from: DeploymentState;
   set: Partial<
     Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>
@@ -29,12 +29,12 @@ export type NewTask = Pick<
 > &
   { [K in TaskKind]: { kind: K; payload: TaskRecord<K>['payload'] } }[TaskKind];
 
-/** Ends an open task or requests its cancellation. `attempt` must still be the current one. */
+/** Ends an open task or requests its cancellation. `attempt` must still be the current attempt. */
 export type TaskChange = { id: string; attempt: number } & (
   | {
       end: Exclude<TaskState, 'pending' | 'running'>;
       report?: TaskReport;
-      /** The expired lease. If the agent renewed it since, the plan is stale. */
+      /** Expiry of the lost lease. If the agent has renewed the lease since, the plan is stale. */
       lease_expires_at?: number | null;
     }
   | { requestCancel: true }
@@ -50,9 +50,12 @@ export type Plan = {
   createTasks: NewTask[];
   changeTasks: TaskChange[];
   route: RouteChange | null;
-  /** Stops the project (`at`) or ends its stop (null). `message`: for the feed. */
+  /**
+   * Stops the project (`at`: time of the stop) or ends the stop (`at` null). `message`: for the
+   * feed.
+   */
   stopped?: { at: number | null; message: string };
-  /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
+  /** Lines for the stories of deployments. The feed `GET /api/events` also shows them. */
   storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;
   /** New and changed copies of volumes. */
@@ -60,7 +63,8 @@ export type Plan = {
   unmanaged?: UnmanagedChange[];
   now: number;
   /**
-   * Uptime clock (domain/platform/uptime.ts). It orders the end of tasks and the reports of nodes.
+   * Value of the uptime clock (domain/platform/uptime.ts). Orders the ends of tasks and the reports
+   * of nodes.
    */
   uptime: number;
 };

@@ -10,11 +10,11 @@ export type Keep = {
 
 /** Result of one pass. */
 export type Removed = {
-  /** Deployments that were reduced to their record. */
+  /** Number of deployments that were reduced to their record. */
   thinned: number;
-  /** Logs that were removed only because of KEEP_LOG_BYTES. */
+  /** Number of logs that were removed only because of KEEP_LOG_BYTES. */
   logs: number;
-  /** Nodes that were silent for too long and had nothing on them. */
+  /** Removed nodes, which had been silent for too long and had no data or work on them. */
   nodes: string[];
 };
 
@@ -23,10 +23,12 @@ export type RetentionPass = AsyncGenerator<void, Removed, void>;
 export type RetentionStore = {
   /**
    * Begins a pass that removes expired data. Each `next()` does one bounded step in one
-   * transaction, so the caller sets the pace. An interrupted pass loses nothing: the next one
-   * continues. Passes can run concurrently.
+   * transaction, so the caller sets the pace. The next pass continues an interrupted one. Passes
+   * can run concurrently.
    */
   begin(keep: Keep, now: () => number): Promise<RetentionPass>;
-  /** Claims retention for this control plane until `until`. Returns false if another one has it. */
+  /**
+   * Claims retention for this control plane until `until`. Returns false if another has the claim.
+   */
   claim(by: string, now: number, until: number): Promise<boolean>;
 };

@@ -2,8 +2,8 @@
 import type { RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * A log that the readers of one control plane (`owner`) want from a node. Times: machine's clock;
- * `expires_at`: uptime clock.
+ * A log that the readers of one control plane (`owner`) want from a node. Times are by the
+ * machine's clock, except `expires_at` (uptime clock).
  */
 export type WantRecord = {
   key: string;
@@ -15,7 +15,7 @@ export type WantRecord = {
   since_at: number | null;
   until_at: number | null;
   stream: RuntimeStream | null;
-  /** The time of the newest cursor that the owner has, by the clock of the node. */
+  /** Time of the owner's newest cursor, by the clock of the node. */
   position: string | null;
   expires_at: number;
 };
@@ -24,9 +24,9 @@ export type LogWantStore = {
   /** Adds the want, or renews it with its position. Also removes expired wants. */
   put(want: WantRecord, uptime: number): Promise<void>;
   remove(key: string, owner: string): Promise<void>;
-  /** Removes the wants of a control plane that ends. */
+  /** Removes the wants of a control plane that is shutting down. */
   removeOwner(owner: string): Promise<void>;
-  /** Returns the wants that have not expired. `node_id`: only those of one node. */
+  /** Returns the wants that have not expired. `node_id`: only wants of this node. */
   list(uptime: number, node_id?: string): Promise<WantRecord[]>;
 };
 
@@ -45,25 +45,28 @@ export type ExitRecord = {
 };
 export type ExitStore = {
   /**
-   * Stores how a container ended; `run` identifies one run of one container. Keeps the newest ends
-   * of a deployment. Returns false for a deployment that does not exist or whose log was removed.
+   * Stores the exit of a container; `run` identifies one run of one container. Keeps the newest
+   * exits of each deployment. Returns false if the deployment does not exist or its log was
+   * removed.
    */
   add(exit: ExitRecord & { run: string }, now: number): Promise<boolean>;
-  /** Returns those of the deployments that run on the node, or had a task there. */
+  /** Returns the ids of the given deployments that run on the node or had a task there. */
   ranOn(nodeId: string, deploymentIds: readonly string[]): Promise<Set<string>>;
-  /** Returns the ends of a deployment, newest first. */
+  /** Returns the container exits of a deployment, newest first. */
   list(deploymentId: string): Promise<ExitRecord[]>;
 };
 
 /**
- * Carries batches of lines to another control plane of the same database. It stores nothing: a
- * message that is lost is a hole in the chain of batches. Null where there is only one control
- * plane.
+ * Carries batches of lines to another control plane of the same database. Stores nothing, so a lost
+ * message is a gap in the chain of batches. Null if there is only one control plane.
  */
 export type LogRelay = {
   /** Identifies this control plane. */
   owner: string;
-  /** Never throws and never blocks. Drops the message if too much is waiting. */
+  /**
+   * Sends a message to another control plane. Never throws and never blocks. Drops the message if
+   * the queue is full.
+   */
   send(owner: string, message: string): void;
   subscribe(listener: (message: string) => void): void;
 };

@@ -1,15 +1,15 @@
-/** Limits of the story of a deployment, and its repeating lines. Pure. */
+/** Limits of the story of a deployment, and rules for its repeating lines. Pure. */
 
-/** Most lines of one story, including the line that counts the omitted lines. */
+/** Maximum number of lines of one story, including the line that counts omitted lines. */
 export const STORY_LINES = 200;
 /** Number of first lines that are always kept, because they show how the deployment went live. */
 export const STORY_HEAD = 40;
 export const LEFT_OUT = 'left_out';
 
 /**
- * Kinds of lines that can repeat without end while a deployment runs. A repeated line is counted
- * instead of added: compared by its words, or by its kind alone if its words always differ. The
- * other kinds occur a bounded number of times.
+ * Kinds of lines that can repeat without limit while a deployment runs. Berth counts a repeated
+ * line instead of adding it. `words`: a line repeats if its text is equal; `kind`: if its kind is
+ * equal, because the text always differs. All other kinds occur a bounded number of times.
  */
 const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
   waiting: 'words',

@@ -8,7 +8,7 @@ import type { TaskState } from '@berth/wire/vocabulary';
 import type { TaskRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';
 
-/** `id`: used if no such task is open yet. */
+/** `id`: id of the new task if no equal task is open. */
 export type NewSync = {
   id: string;
   node_id: string;
@@ -20,7 +20,7 @@ export type NewSync = {
 /** The deadline that a lost task exceeded. */
 export type Overdue = 'queue' | 'lease' | 'wall' | 'attempts';
 
-/** `lease_expires_at` is by the uptime clock. */
+/** `lease_expires_at`: time of the uptime clock. */
 export type Claim = { attempt: number; lease_token: string; lease_expires_at: number };
 
 export type TaskStore = {
@@ -32,8 +32,8 @@ export type TaskStore = {
    */
   openFor(nodeId: string, now: number): Promise<TaskRecord[]>;
   /**
-   * Returns a text by node id that changes whenever an open task of the node changes. One query
-   * serves all waiters.
+   * Returns a text for each node id; the text changes whenever an open task of the node changes.
+   * One query serves all long polls.
    */
   openByNode(): Promise<Map<string, string>>;
   /**
@@ -41,11 +41,11 @@ export type TaskStore = {
    * query.
    */
   lastOpen(nodeId: string): string | null;
-  /** Returns those of these projects whose volumes are being moved. */
+  /** Returns the ids of the given projects whose volumes are being moved. */
   moving(projectIds: readonly string[]): Promise<Set<string>>;
   /**
-   * Raises `attempt`, sets a new lease and adds a line to the story. Throws not_found, task_over
-   * (also after too many attempts).
+   * Increments `attempt`, sets a new lease and adds a line to the story. Throws not_found,
+   * task_over (also after too many attempts).
    */
   claim(
     id: string,
@@ -53,7 +53,7 @@ export type TaskStore = {
     now: number,
     maxAttempts: number,
   ): Promise<Claim>;
-  /** Throws not_found, stale_lease, task_over. */
+  /** Renews the lease of a task. Throws not_found, stale_lease, task_over. */
   renew(
     id: string,
     token: string,
@@ -61,8 +61,8 @@ export type TaskStore = {
     now: number,
   ): Promise<{ cancel_requested: boolean }>;
   /**
-   * Returns open tasks past a deadline of the uptime clock. `queue`: never claimed, and its node
-   * has been silent since `silentSince` or does not request tasks.
+   * Returns open tasks past a deadline of the uptime clock. `queue`: the task was never claimed,
+   * and its node has been silent since `silentSince` or does not poll for tasks.
    */
   overdue(
     at: { uptime: Uptime; now: number; silentSince: number },
@@ -77,8 +77,8 @@ export type TaskStore = {
   progressOf(deploymentIds: readonly string[]): Promise<Map<string, TaskProgress>>;
   /**
    * Creates a `sync` task for a node. Such tasks belong to no project, so no plan creates or ends
-   * them. At most one is open for a node, dataset and version; a second request gets that one
-   * (`created` false). Throws not_found (node), being_deleted (node).
+   * them. At most one is open for each node, dataset and version; a second request returns the open
+   * task (`created` false). Throws not_found (node), being_deleted (node).
    */
   createSync(input: NewSync, now: number): Promise<{ task: TaskRecord<'sync'>; created: boolean }>;
   /**
@@ -92,12 +92,13 @@ export type TaskStore = {
     now: number,
   ): Promise<{ status: TaskState }>;
   /**
-   * Handles an overdue `sync` task. After `lease` it is offered to its node again; otherwise it
-   * ends as lost. Returns false and does nothing if it was claimed, renewed or ended since.
+   * Handles an overdue `sync` task. After a lost lease (`lease`), offers it to its node again;
+   * otherwise ends it as lost. Returns false and does nothing if the task was claimed, renewed or
+   * ended since.
    */
   loseSync(task: TaskRecord, why: Overdue, now: number): Promise<boolean>;
   /**
-   * Returns the open `sync` tasks of each node and those that ended within the last hour, newest
+   * Returns the `sync` tasks of each node that are open or ended within the last hour, newest
    * first, at most 20 for each node.
    */
   syncsOf(nodeIds: readonly string[], now: number): Promise<Map<string, TaskRecord<'sync'>[]>>;

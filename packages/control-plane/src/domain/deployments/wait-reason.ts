@@ -1,6 +1,7 @@
 /**
- * Why a deployment waits, as data. The flow compares reasons by `sameWait`; only `waitText` and
- * `plainWaitText` write their English. Nodes and datasets appear with the name that they had. Pure.
+ * Reasons why a deployment waits, as data. The flow compares reasons with `sameWait`; only
+ * `waitText` and `plainWaitText` turn them into English. A reason contains the names that nodes and
+ * datasets had at that time. Pure.
  */
 import type { DeploymentState, NodeRole } from '@berth/wire/vocabulary';
 import {
@@ -23,29 +24,32 @@ export type WaitReason =
   | LeaveWait
   | RetireFailure;
 
-/** Before the build. */
+/** Reasons to wait before the build. */
 type BuildWait =
   | { kind: 'older_first'; generation: number; status: DeploymentState }
   | { kind: 'registry_clean_up' }
-  /** A builder is eligible and runs as many builds as it can. */
+  /** All eligible builders already run their maximum of builds. */
   | { kind: 'builders_busy'; refusals: Refusals };
 
-/** Before the node. */
+/** Reasons to wait before a node is chosen. */
 type NodeWait =
   | { kind: 'never_registered'; role: NodeRole }
-  /** `engines_down`: only their container engines keep the nodes of this role from work. */
+  /**
+   * `engines_down`: the nodes of this role are refused only because their container engines are
+   * down.
+   */
   | { kind: 'no_node'; role: NodeRole; refusals: Refusals; engines_down: boolean }
   | NoNodeCan
   | { kind: 'still_deploying'; generation: number }
   | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
   | { kind: 'still_removing'; node: string };
 
-/** No deploy node can ever take the work, because of its agent. */
+/** No deploy node can ever take the work, because each agent lacks a capability. */
 export type NoNodeCan = {
   kind: 'no_node_can';
   /** Number of deploy nodes. */
   nodes: number;
-  /** One of them, and what its agent lacks. */
+  /** Example: one of the nodes, and the capability that its agent lacks. */
   node: string;
   lack: AgentCannot;
 };
@@ -54,10 +58,10 @@ type VolumesWait =
   | { kind: 'volumes_node_deleted'; volumes: string; project_id: string; copy_id: string }
   | { kind: 'volumes_node_offline'; volumes: string; since: number }
   | { kind: 'volumes_copying'; from: string; to: string }
-  /** Both copies are equal, and the node must still show that nothing wrote there meanwhile. */
+  /** Both copies are equal, but the node has not confirmed yet that nothing wrote meanwhile. */
   | { kind: 'volumes_unconfirmed'; node: string };
 
-/** Stop-first: two versions must never write at once. */
+/** Reasons to wait in stop-first projects, where two versions must never write at once. */
 type StopFirstWait =
   | { kind: 'restarting_previous'; node: string }
   | { kind: 'still_works'; node: string }
@@ -65,10 +69,10 @@ type StopFirstWait =
   | { kind: 'stop_unconfirmed'; node: string }
   | { kind: 'unmanaged_container'; container: string; node: string }
   | { kind: 'contract_only_agent'; node: string }
-  /** The first nodes by name, and the number of the others. */
+  /** `nodes`: the first nodes by name; `others`: number of further nodes. */
   | { kind: 'stopping_containers'; nodes: readonly string[]; others: number };
 
-/** A running version that was stopped for a newer one. */
+/** Reasons of a running deployment that must stop, or was stopped, for a newer one. */
 type RestartWait =
   | { kind: 'asked_to_stop'; generation: number }
   | { kind: 'stopped_first' }
@@ -78,14 +82,14 @@ type RestartWait =
 export type ProjectStopped =
   | { kind: 'project_stopped' }
   | { kind: 'project_stopped_but_runs'; node: string }
-  /** The project's volumes must leave their node and are still there; `because` says why. */
+  /** The project's volumes must leave their node but are still there; `because` says why. */
   | { kind: 'project_stopped_and'; because: WaitReason };
 
-/** Volumes of a stopped project that must leave their node. */
+/** Reasons why the volumes of a stopped project have not left their node yet. */
 type LeaveWait =
   | { kind: 'agent_cannot_move'; node: string }
   | { kind: 'container_still_runs' }
-  /** `tried_again_by`: the request that makes Berth retry a node that was full. */
+  /** `tried_again_by`: request that an admin must repeat so that Berth retries full nodes. */
   | {
       kind: 'no_node_for_volumes';
       refusals: Refusals;
@@ -93,12 +97,12 @@ type LeaveWait =
     }
   | { kind: 'move_failed'; message: string };
 
-/** Work on the container of a deployment that is settled. */
+/** Failures of work on the container of a settled deployment. */
 export type RetireFailure =
   | { kind: 'retire_lost'; node: string }
   | { kind: 'retire_failed'; node: string; action: 'restart' | 'stop' | 'retire'; message: string };
 
-/** Returns whether both are the same reason, whatever their figures are. */
+/** Returns whether both reasons are the same, ignoring their figures. */
 export function sameWait(a: WaitReason | null, b: WaitReason | null): boolean {
   if (a === null || b === null) return a === b;
   if (a.kind !== b.kind) return false;
@@ -107,7 +111,9 @@ export function sameWait(a: WaitReason | null, b: WaitReason | null): boolean {
   return JSON.stringify(ownFields(a)) === JSON.stringify(ownFields(b));
 }
 
-/** Sorted by name, without times and without the parts that `sameWait` compares by themselves. */
+/**
+ * Returns the fields sorted by name, without times and the parts that `sameWait` compares itself.
+ */
 const ownFields = (reason: WaitReason): [string, unknown][] =>
   Object.entries(reason)
     .filter(([field]) => !['because', 'refusals', 'since'].includes(field))
@@ -116,8 +122,9 @@ const ownFields = (reason: WaitReason): [string, unknown][] =>
 type Waiting = { waiting: string | null; waiting_reason: WaitReason | null };
 
 /**
- * Returns the reason of a deployment. An earlier version of Berth writes only the text `waiting`:
- * then an older reason beside it does not count, and a project at rest has the text below.
+ * Returns the reason of a deployment. An older version of Berth writes only the text `waiting`;
+ * then the stored `waiting_reason` is outdated and ignored. A stopped project is recognized by its
+ * text.
  */
 export function waitReasonOf({ waiting, waiting_reason }: Waiting): WaitReason | null {
   if (waiting_reason !== null && plainWaitText(waiting_reason) === waiting) return waiting_reason;
@@ -125,8 +132,8 @@ export function waitReasonOf({ waiting, waiting_reason }: Waiting): WaitReason |
 }
 
 /**
- * Returns whether the deployment already waits for this reason. In a row of an earlier version the
- * whole text decides.
+ * Returns whether the deployment already waits for this reason. For a row that an older version
+ * wrote, compares the whole text.
  */
 export const waitsFor = (d: Waiting, reason: WaitReason): boolean =>
   sameWait(waitReasonOf(d), reason) || d.waiting === plainWaitText(reason);
@@ -151,7 +158,7 @@ export function waitText(reason: WaitReason): string {
   }
 }
 
-/** Like `waitText`, without changing figures. This text is stored and shown. */
+/** Like `waitText`, but without changing figures. This text is stored and shown. */
 export function plainWaitText(reason: WaitReason): string {
   switch (reason.kind) {
     case 'older_first':

@@ -1,4 +1,4 @@
-/** Commit statuses: which status a deployment has at its forge, and the outbox that sends it. */
+/** Commit statuses of deployments, and the outbox that sends them to the forge. */
 import { FAILURES } from '@berth/wire/errors';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import type { DeploymentRecord } from '../platform/records.ts';
@@ -13,11 +13,11 @@ export type StatusRecord = {
   state: CommitState;
   commit: string;
   description: string;
-  /** How often it was sent without success. */
+  /** Number of failed attempts to send it. */
   tries: number;
   /**
-   * By the uptime clock: the earliest next try, the last try, and the end of the claim of a control
-   * plane that sends it.
+   * Times of the uptime clock: earliest next attempt, deadline for attempts, and end of the claim
+   * of the control plane that sends the status.
    */
   next_at: number;
   give_up_at: number;
@@ -34,22 +34,22 @@ export type StatusClaim = Pick<StatusRecord, 'seq' | 'claimed_until' | 'tries'>;
 
 export type StatusStore = {
   /**
-   * Claims statuses that are due, the oldest first. Of several statuses of one commit only the
-   * newest is sent, and only when no other one of that commit is being sent, so that they arrive in
-   * order.
+   * Claims due statuses, oldest first. For each commit only the newest status is sent, and only
+   * while no other status of that commit is being sent, so that statuses arrive in order.
    */
   claim(at: { uptime: number; until: number }, most: number): Promise<StatusRecord[]>;
   /**
-   * These end a claim. They return false and change nothing if the claim had expired and another
-   * one replaced it.
+   * Ends a claim, as do `retry` and `giveUp`. Each returns false and changes nothing if the claim
+   * expired and another claim replaced it.
    */
   sent(claim: StatusClaim, now: number): Promise<boolean>;
   retry(claim: StatusClaim, nextAt: number, error: string): Promise<boolean>;
-  /** Adds a line to the story of the deployment. */
+  /** Gives up and adds a line to the story of the deployment. */
   giveUp(claim: StatusClaim, error: string, now: number): Promise<boolean>;
   /**
-   * Makes the newest status of the commit due again, because the overtaken status might have
-   * reached the forge after it. Does nothing if the overtaken status is itself the newest.
+   * Makes the newest status of the commit due again, because the overtaken (older) status might
+   * have reached the forge after the newest. Does nothing if the overtaken status is itself the
+   * newest.
    */
   repeatNewest(
     overtaken: Pick<StatusRecord, 'seq' | 'project_id' | 'commit'>,
@@ -64,19 +64,19 @@ export type StatusStore = {
   sweep(now: number): Promise<number>;
 };
 
-/** Statuses are tried for this long. */
+/** Berth retries a status for this long. */
 export const STATUS_LIFETIME_MS = 3_600_000;
-/** Statuses that are done are kept this long. */
+/** Retention of statuses that are done. */
 export const STATUS_KEPT_MS = 30 * 86_400_000;
-/** Statuses of one project that wait. The oldest of more are dropped. */
+/** Maximum number of waiting statuses of one project. Beyond it, the oldest are dropped. */
 export const MAX_WAITING_STATUSES = 500;
 
 const BACKOFF_MS = { first: 2_000, most: 10 * 60_000 };
-/** Returns the pause before the next try, which a forge can ask to prolong. */
+/** Returns the backoff in ms before the next attempt. A forge can request a longer one. */
 export const statusPause = (tries: number, retryAfterMs = 0): number =>
   Math.min(BACKOFF_MS.most, Math.max(BACKOFF_MS.first * 3 ** Math.min(tries, 8), retryAfterMs));
 
-/** Shortest limit of the forges for a description. */
+/** Maximum length of a description: the smallest limit of all forges. */
 const MAX_DESCRIPTION = 140;
 const clip = (text: string): string =>
   text.length <= MAX_DESCRIPTION ? text : `${text.slice(0, MAX_DESCRIPTION - 1)}…`;
@@ -88,8 +88,8 @@ type Changed = Pick<DeploymentRecord, 'generation'> & {
 };
 
 /**
- * Returns the status of a deployment that got this state, or null if the state has none. The
- * description contains no details of a failure: everybody who sees the repository reads it.
+ * Returns the commit status for this deployment state, or null if there is none. The description
+ * omits details of a failure, because everybody with access to the repository can read it.
  */
 export function statusOf({
   generation,
@@ -127,8 +127,8 @@ export function statusOf({
 }
 
 /**
- * Describes the failure status of a pushed commit that is not deployed, because a newer push
- * replaced it.
+ * Returns the description for a pushed commit that is not deployed because a newer push replaced
+ * it.
  */
 export const replacedText = (generation: number): string =>
   `superseded: a newer push is deployed as deployment ${generation}`;

@@ -1,4 +1,4 @@
-/** The request that sets a commit status at a forge. Pure. */
+/** Builds the request that sets a commit status at a forge. Pure. */
 import type { Forge } from '@berth/wire/hook';
 import type { CommitState } from './commit-statuses.ts';
 
@@ -21,7 +21,7 @@ export type ForgeAnswer = {
 };
 export type ForgeRequest = { url: URL; headers: Record<string, string>; body: string };
 
-/** Hosts whose forge and API address are known. */
+/** Hosts with a known forge and API address. */
 const KNOWN_HOSTS: Record<string, { forge: KnownForge; api: string }> = {
   'github.com': { forge: 'github', api: 'https://api.github.com/' },
   'gitlab.com': { forge: 'gitlab', api: 'https://gitlab.com/api/v4/' },
@@ -41,7 +41,7 @@ const API_PATHS: Record<KnownForge, string> = {
 type Repository = { hostname: string; origin: string | null; path: string };
 
 /**
- * Reads an address that git-url.ts has accepted. `origin` is null unless it is an https address.
+ * Parses an address that git-url.ts has accepted. `origin` is null unless it is an https address.
  */
 function repositoryOf(gitUrl: string): Repository {
   const tidy = (path: string): string => path.replace(/^\/+|\/+$/g, '').replace(/\.git$/, '');
@@ -56,7 +56,7 @@ function repositoryOf(gitUrl: string): Repository {
     path: tidy(decoded(url.pathname)),
   };
 }
-/** An address might have a percent sign that encodes nothing. */
+/** Decodes a path; returns it unchanged if it contains an invalid percent sequence. */
 function decoded(path: string): string {
   try {
     return decodeURI(path);
@@ -67,8 +67,7 @@ function decoded(path: string): string {
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
 /**
- * Returns where the statuses of a project go, or null if its forge or the address of its API is not
- * known.
+ * Returns the target for the statuses of a project, or null if its forge or API address is unknown.
  */
 export function statusTarget(
   gitUrl: string,
@@ -83,7 +82,7 @@ export function statusTarget(
   const address = origin ?? apiUrl;
   if (forge === null || address === null) return null;
   const base = new URL(address);
-  // An address with a path names the API itself, otherwise it is the origin of the forge.
+  // An address with a path is the API address; without a path it is the origin of the forge.
   base.pathname =
     base.pathname === '/' ? API_PATHS[forge] : `${base.pathname.replace(/\/+$/, '')}/`;
   return { forge, base, path };
@@ -91,7 +90,7 @@ export function statusTarget(
 
 const encoded = (path: string): string =>
   path.toWellFormed().split('/').map(encodeURIComponent).join('/');
-/** `owner/name`: a forge below a path of its host has more parts. */
+/** Returns `owner/name`. If the forge runs below a path of its host, the path has more parts. */
 const lastTwo = (path: string): string => encoded(path.split('/').slice(-2).join('/'));
 const BITBUCKET_STATES = {
   pending: 'INPROGRESS',
@@ -164,6 +163,6 @@ export function statusRequest(
   }
 }
 
-/** GitLab refuses a status that the commit has already. */
+/** Returns whether GitLab rejected the status because the commit already has it. */
 export const isSetAlready = (forge: KnownForge, status: number, answer: string): boolean =>
   forge === 'gitlab' && status === 400 && answer.includes('Cannot transition status');

@@ -1,4 +1,4 @@
-/** Which ssh host keys Berth trusts. Pure. */
+/** Decides which ssh host keys Berth trusts. Pure. */
 import type { HostKeySource } from '@berth/wire/git';
 import { DomainError, invalid } from '../platform/errors.ts';
 
@@ -8,7 +8,7 @@ export type TrustedKey = HostKey & {
   added_by: string | null;
   added_at: number | null;
 };
-/** A key of the table of host keys. `presented`: a builder saw it, and nobody trusts it. */
+/** Row of the table of host keys. `presented`: a builder saw the key, but nobody has trusted it. */
 export type StoredKey = HostKey & {
   host: string;
   state: 'admin' | 'builder' | 'presented';
@@ -17,12 +17,12 @@ export type StoredKey = HostKey & {
 };
 
 /**
- * `added_by` of a presented key that only looks into repositories without a project have seen.
- * Anybody can choose their hosts.
+ * Value of `added_by` for a presented key that was seen only by looks into repositories without a
+ * project. Any user can choose the host of such a look.
  */
 export const BY_LOOK = 'look';
 
-/** Most hosts in the table, and most keys of one host. */
+/** Maximum number of hosts in the table, and of keys of one host. */
 export const MAX_HOSTS = 200;
 export const MAX_KEYS = 20;
 
@@ -31,11 +31,11 @@ const ECDSA = 'ecdsa-sha2-nistp256';
 const RSA = 'ssh-rsa';
 
 /**
- * The host keys that the forges publish:
+ * Host keys that the forges publish:
  * https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/githubs-ssh-key-fingerprints
  * https://docs.gitlab.com/user/gitlab_com/#ssh-host-keys-fingerprints
- * https://bitbucket.org/blog/ssh-host-key-changes (its RSA key is not pinned; ssh uses one of the
- * other two) https://docs.codeberg.org/security/ssh-fingerprint/
+ * https://bitbucket.org/blog/ssh-host-key-changes (its RSA key is not pinned; ssh uses another key)
+ * https://docs.codeberg.org/security/ssh-fingerprint/
  */
 export const PINNED: Readonly<Record<string, readonly HostKey[]>> = {
   'github.com': [
@@ -93,9 +93,9 @@ export function trustedKeys(host: string, stored: readonly StoredKey[]): Trusted
 export type HostKeyChange = { remove: string[]; put: StoredKey[] };
 
 /**
- * Trusts a key. It replaces a trusted key of the same type, because a host has one key of each type
- * and an old key might be stolen. The type is that of the request, else the one that a builder
- * reported. Throws validation.
+ * Trusts a key. The key replaces a trusted key of the same type, because a host has one key of each
+ * type and an old key might be stolen. The key type comes from the stored or pinned key, else from
+ * the request. Throws validation.
  */
 export function trust(
   host: string,
@@ -132,9 +132,9 @@ export function trust(
 }
 
 /**
- * Records the keys that a host presented: it completes types of trusted keys, and keeps the newest
- * keys that nobody trusts. `by`: BY_LOOK, or null for a task of a project. A key that both saw is
- * one of projects.
+ * Records the keys that a host presented: fills in missing types of trusted keys, and keeps the
+ * newest untrusted keys. `by`: BY_LOOK, or null for a task of a project. A key that both a look and
+ * a project saw counts as seen by a project.
  */
 export function presented(
   host: string,
@@ -168,8 +168,8 @@ export function presented(
 }
 
 /**
- * The keys of a builder that can be imported: of hosts without a trusted key. Throws nothing;
- * invalid hosts are left out.
+ * Returns the keys of a builder that can be imported: keys of hosts without a trusted key. Skips
+ * invalid hosts and never throws.
  */
 export function importable(
   keys: readonly (HostKey & { host: string })[],

@@ -1,6 +1,6 @@
 /**
- * Checks branch names by the rules of git-check-ref-format(1). A name that git could read as an
- * option is rejected too.
+ * Checks branch names by the rules of git-check-ref-format(1). Also rejects a name that git could
+ * interpret as an option.
  */
 import type { FieldProblem } from '../platform/errors.ts';
 

@@ -19,7 +19,9 @@ export type DeployKeyStore = {
   remove(projectId: string, now: number): Promise<void>;
 };
 
-/** `host`: domain/git/git-token.ts. `sealed`: the token, sealed by the vault. */
+/**
+ * `host`: host of the token (domain/git/git-token.ts). `sealed`: the token, sealed by the vault.
+ */
 export type GitTokenRecord = {
   project_id: string;
   host: string;
@@ -45,8 +47,8 @@ export type GitHostStore = {
   all(): Promise<StoredKey[]>;
   of(host: string): Promise<StoredKey[]>;
   /**
-   * Decides and writes a change in one transaction. Returns the stored keys after it. `event`: the
-   * text of an event; null: no event.
+   * Decides and writes a change in one transaction. Returns the stored keys after the change.
+   * `event`: text of the event to record; null: none.
    */
   change(
     host: string,
@@ -56,14 +58,14 @@ export type GitHostStore = {
   /** Forgets the host. Throws not_found. */
   remove(host: string, now: number): Promise<void>;
   /**
-   * Imports the keys that a builder trusted, if it can still do so. Returns how many hosts have a
-   * key now because of it.
+   * Imports the keys that a builder trusted, if its import is still allowed. Returns the number of
+   * hosts that got a key.
    */
   import(
     nodeId: string,
     keys: readonly (HostKey & { host: string })[],
     now: number,
   ): Promise<number>;
-  /** Removes keys that nobody trusts and that were presented before `before`. Returns how many. */
+  /** Removes untrusted keys that were presented before `before`. Returns their number. */
   sweep(before: number): Promise<number>;
 };

@@ -1,15 +1,16 @@
-/** Which host a git token belongs to. Pure. */
+/** Rules for the host of a git token. Pure. */
 import { invalid } from '../platform/errors.ts';
 
 type Remote = {
   scheme: 'https' | 'http' | 'ssh';
-  hostname: string /** `hostname`, or `hostname:port` of an https address. */;
+  hostname: string;
+  /** `hostname`, or `hostname:port` of an https address. */
   host: string;
 };
 
 const SCHEMES: Readonly<Record<string, Remote['scheme']>> = { 'https:': 'https', 'http:': 'http' };
 
-/** Reads an address that git-url.ts has accepted. */
+/** Parses an address that git-url.ts has accepted. */
 export function remoteOf(gitUrl: string): Remote {
   if (!gitUrl.includes('://')) {
     const [, hostname = ''] = /^[^@/:]*@(\[[^\]]*\]|[^:/@]*):/.exec(gitUrl) ?? [];
@@ -28,8 +29,8 @@ export function remoteOf(gitUrl: string): Remote {
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
 /**
- * Returns the host that gets the token. Throws validation for an http address, which would show the
- * token to the network.
+ * Returns the host that gets the token. Throws validation for an http address, which would send the
+ * token in clear text.
  */
 export function tokenHost(gitUrl: string): string {
   const { scheme, host } = remoteOf(gitUrl);
@@ -41,8 +42,8 @@ const HTTP =
   'use https';
 
 /**
- * Decides about the token of `host` for a new git_url. Over ssh the port does not matter, because
- * the token is not used.
+ * Decides whether the token of `host` is kept after a change of git_url. Ignores the port of an ssh
+ * address, because ssh does not use the token.
  */
 export function afterMove(host: string, gitUrl: string): 'keep' | 'delete' {
   const remote = remoteOf(gitUrl);
@@ -61,13 +62,16 @@ export function afterMove(host: string, gitUrl: string): 'keep' | 'delete' {
   return 'keep';
 }
 
-/** Whether a fetch from this address can use the token of `host`. */
+/** Returns whether a fetch from this address can use the token of `host`. */
 export const mayUse = (host: string, gitUrl: string): boolean => {
   const remote = remoteOf(gitUrl);
   return remote.scheme === 'https' && remote.host === host;
 };
 
-/** User name for a token without one. Forges accept any name, except Bitbucket. */
+/**
+ * Returns the user name, or a default for a token without one. Forges accept any name, except
+ * Bitbucket.
+ */
 export const usernameOf = (username: string | null, host: string): string =>
   username ?? (host === 'bitbucket.org' ? 'x-token-auth' : 'x-access-token');
 

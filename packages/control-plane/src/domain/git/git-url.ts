@@ -1,6 +1,6 @@
 /**
- * Checks repository addresses: https, http, ssh or `user@host:path`. Rejected addresses could make
- * git run a program (`ext::`, a leading dash), read this machine (`file:`), or show a secret to
+ * Checks repository addresses: https, http, ssh or `user@host:path`. Rejects addresses that could
+ * make git run a program (`ext::`, a leading dash), read local files (`file:`), or show a secret to
  * everybody who sees the project.
  */
 import type { FieldProblem } from '../platform/errors.ts';
@@ -18,8 +18,8 @@ const HOST = /^[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*
 const IPV6 = /^\[[0-9a-f:.]+\]$/i;
 const USER = /^[A-Za-z0-9_][A-Za-z0-9._~+-]*$/;
 /**
- * Prefixes of access tokens of well-known forges. Used as a user name, such a token is still a
- * password.
+ * Prefixes of access tokens of well-known forges. An access token in place of the user name is
+ * still a secret.
  */
 const TOKEN = /^(gh[a-z]_|github_pat_|glpat-|gldt-|ATBB|ATCTT|x-token-auth$|oauth2$)/;
 const BLANK_OR_CONTROL = /[\s\p{Cc}]/u;
@@ -103,8 +103,8 @@ function parseUrl(url: string): Address | Verdict {
 }
 
 /**
- * Parses `user@host:path`, the short form of ssh. Without a user it could be a path on this
- * machine.
+ * Parses `user@host:path`, the short form of ssh. Requires a user, because an address without one
+ * could be a local path.
  */
 function parseScp(url: string): Address | Verdict {
   const match = /^([^@/:]*)@(\[[^\]]*\]|[^:/@]*):(.*)$/.exec(url);

@@ -1,17 +1,17 @@
-/** Hooks and their deliveries: records, store, and the facts of a decision about a push. */
+/** Webhooks and their deliveries: records, store, and the facts for a decision about a push. */
 import type { Forge, Verdict } from '@berth/wire/hook';
 import type { Page, Paged } from '../platform/page.ts';
 
 export type HookRecord = {
   project_id: string;
   forge: Forge;
-  /** Sealed by the vault under the name HOOK_SECRET. */
+  /** Secret of the hook, sealed by the vault under the name HOOK_SECRET. */
   secret: string;
   /** Refused deliveries since the hook was created. */
   refused: number;
   /** The newest delivery that the last `look` task covers. */
   look_upto: number;
-  /** Failed looks in a row, and the earliest next look by the uptime clock. */
+  /** Number of consecutive failed looks, and earliest time of the next look (uptime clock). */
   look_tries: number;
   look_not_before: number;
   /** The node of the last failed look. */
@@ -48,20 +48,20 @@ export type NewDelivery = Pick<
   'id' | 'forge_id' | 'event' | 'branch' | 'commit' | 'verdict' | 'reason'
 >;
 
-/** Deliveries that Berth keeps for a project: refused ones, and others. */
+/** Maximum number of stored deliveries of a project, for refused and for all others. */
 export const KEPT_DELIVERIES = { refused: 20, others: 1_000 } as const;
-/** A delivery id that was seen within this time is skipped. */
+/** A delivery whose id was already seen within this time is skipped. */
 export const REPLAY_MS = 7 * 86_400_000;
-/** Other deliveries are removed after this time. */
+/** Retention of deliveries that have a verdict. */
 export const KEPT_DELIVERY_MS = 30 * 86_400_000;
-/** Deliveries of a project that wait for a check. The oldest of more are skipped. */
+/** Maximum number of waiting deliveries of a project. Beyond it, the oldest are skipped. */
 export const MAX_WAITING_DELIVERIES = 200;
 
 export const REPLACED = 'a newer push replaced it';
 
 export type HookStore = {
   /**
-   * Creates or replaces the hook. Its deliveries and counts stay. Throws not_found, being_deleted.
+   * Creates or replaces the hook. Keeps its deliveries and counts. Throws not_found, being_deleted.
    */
   put(hook: Pick<HookRecord, 'project_id' | 'forge' | 'secret'>, now: number): Promise<HookRecord>;
   get(projectId: string): Promise<HookRecord | null>;
@@ -72,20 +72,22 @@ export type HookStore = {
    * instead. Returns null if the hook no longer exists.
    */
   receive(projectId: string, delivery: NewDelivery, now: number): Promise<DeliveryRecord | null>;
-  /** Stores a refused delivery and counts it with `others`, which are not stored. */
+  /**
+   * Stores a refused delivery. Counts it and `others`, the number of refused deliveries not stored.
+   */
   refuse(
     projectId: string,
     delivery: { id: string; event: string; reason: string },
     others: number,
     now: number,
   ): Promise<void>;
-  /** Lists newest first. */
+  /** Lists deliveries, newest first. */
   deliveries(projectId: string, page: Page): Promise<Paged<DeliveryRecord>>;
   /** Throws not_found. */
   delivery(projectId: string, id: string): Promise<DeliveryRecord>;
   /**
-   * Returns the hook with the deliveries that wait for a verdict, oldest first; null without a
-   * hook.
+   * Returns the hook with the deliveries that wait for a verdict, oldest first; null if no hook
+   * exists.
    */
   pushes(projectId: string): Promise<Pushes | null>;
   /** Returns the projects with deliveries that wait for a verdict. */
@@ -96,11 +98,12 @@ export type HookStore = {
   sweep(now: number): Promise<number>;
 };
 
-/** Facts of a decision about pushes, beside those of the project. */
+/** Additional facts for a decision about pushes. */
 export type Pushes = { hook: HookRecord; waiting: DeliveryRecord[] };
 
 /**
- * The part of a plan that concerns hooks. A verdict is written only if the delivery still waits.
+ * The part of a plan that concerns hooks. A verdict is written only if the delivery still waits for
+ * it.
  */
 export type PushChange = {
   set: Partial<Pick<HookRecord, 'look_upto' | 'look_tries' | 'look_not_before' | 'look_failed_on'>>;
@@ -111,8 +114,7 @@ export type PushChange = {
     deployment_id: string | null;
   }[];
   /**
-   * Pushed commits that no deployment deploys, because this deployment of a newer push replaced
-   * them.
+   * Pushed commits that are not deployed, because this deployment of a newer push replaced them.
    */
   replaced: { deployment_id: string; generation: number; commits: string[] } | null;
 };

@@ -1,6 +1,6 @@
 /**
- * Looks into repositories, before their projects exist or for a project: which builder looks, and
- * the rules of its report. Pure.
+ * Rules for looks into repositories (tasks that list branches and Dockerfiles), with or without a
+ * project: chooses the builder and checks its report. Pure.
  */
 import {
   isRepositoryFound,
@@ -15,19 +15,20 @@ import { refusalOf } from '../nodes/placement.ts';
 import type { NodeRecord, TaskRecord } from '../platform/records.ts';
 
 /**
- * A builder has this long to claim a look, and this long in all. Somebody waits in front of a form.
+ * Time limits of a look: to claim it, and in total. Short, because a person waits for the answer.
  */
 export const CLAIM_MS = 15_000;
 export const LOOK_MS = 60_000;
-/** Open looks of all people together. */
+/** Maximum number of open looks of all users together. */
 export const MAX_OPEN = 12;
-/** The same request within this time gets the same look. */
+/** A repeated request within this time returns the same look. */
 export const FRESH_MS = 30_000;
 /**
- * Ended looks are kept this long, for a reader that comes back and for a report that is sent again.
+ * Retention of ended looks, so that a client can read the result again and an agent can repeat its
+ * report.
  */
 export const KEPT_MS = 15 * 60_000;
-/** Ended looks that are kept at most. */
+/** Maximum number of ended looks to keep. */
 export const MAX_KEPT = 200;
 
 export type NewRepositoryLook = {
@@ -40,21 +41,24 @@ export type NewRepositoryLook = {
 export type RepositoryLookRecord = TaskRecord<'look'> & { payload: RepositoryLookPayload };
 
 export type RepositoryLookStore = {
-  /** Returns the look of the same repository, branch and project that is open or fresh, or null. */
+  /** Returns an open or recent look at the same repository, branch and project, or null. */
   same(
     of: Omit<RepositoryLookPayload, 'repository'>,
     now: number,
   ): Promise<RepositoryLookRecord | null>;
   /**
-   * Creates its task, unless one of the same repository, branch and project is open. Removes old
-   * ones. Throws too_many_requests.
+   * Creates the task of a look, unless a look at the same repository, branch and project is open.
+   * Removes old looks. Throws too_many_requests.
    */
   create(look: NewRepositoryLook, now: number): Promise<RepositoryLookRecord>;
-  /** Throws not_found, also for other tasks. */
+  /** Throws not_found, also if the task is not a look. */
   get(id: string): Promise<RepositoryLookRecord>;
   /** Returns the ids of all looks that have not ended. */
   open(): Promise<string[]>;
-  /** A repeated report gets the same answer. Throws not_found, stale_lease, task_over. */
+  /**
+   * Ends a look with its report. A repeated report gets the same answer. Throws not_found,
+   * stale_lease, task_over.
+   */
   endTask(
     id: string,
     leaseToken: string | null,
@@ -62,13 +66,15 @@ export type RepositoryLookStore = {
     now: number,
   ): Promise<{ status: TaskState }>;
   /**
-   * Ends a look that its builder did not claim, renew or end in time. It is not offered again:
-   * people ask again.
+   * Ends a look that its builder did not claim, renew or end in time. Does not offer it again;
+   * people can repeat the request.
    */
   loseTask(task: TaskRecord, why: Loss, now: number): Promise<boolean>;
-  /** Ends all open ones: the control plane stops, and an earlier version does not know them. */
+  /**
+   * Ends all open looks when the control plane stops, because an older version would not know them.
+   */
   endOpen(now: number): Promise<void>;
-  /** Removes ended ones. Returns their number. */
+  /** Removes ended looks. Returns their number. */
   sweep(now: number): Promise<number>;
 };
 export type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
@@ -76,7 +82,7 @@ export type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
 export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord =>
   task.kind === 'look' && task.project_id === null;
 
-/** Why a look was lost, in the words of the person who waits for it. */
+/** Error of a lost look, for the person who waits for it. */
 export const LOST: Record<Loss, { code: string; message: string }> = {
   queue: { code: 'task_not_claimed', message: 'the builder did not begin to look in time' },
   lease: { code: 'node_lost', message: 'the builder stopped reporting' },
@@ -87,15 +93,15 @@ export const LOST: Record<Loss, { code: string; message: string }> = {
   },
 };
 
-/** Why a look was ended without its builder. */
+/** Error of a look that ended because the control plane stopped. */
 export const STOPPED = {
   code: 'cancelled',
   message: 'the control plane stopped before the builder answered; ask again',
 };
 
 /**
- * Returns a builder, or why none can look. `turn`: a number that grows with each request, so that
- * another builder gets the next try.
+ * Returns a builder, or the reason why no builder can look. `turn`: a counter of requests, so that
+ * each request goes to the next builder.
  */
 export function chooseBuilder(
   nodes: readonly NodeRecord[],
@@ -121,7 +127,7 @@ export function chooseBuilder(
   );
 }
 
-/** Throws validation if a completed look does not say what it found. */
+/** Throws validation if the report of a completed look lacks a valid result. */
 export function checkRepositoryReport(report: TaskReport): void {
   if (report.status === 'completed' && !isRepositoryFound(report.result))
     throw invalid(

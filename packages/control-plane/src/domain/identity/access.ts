@@ -1,25 +1,26 @@
 /**
- * Roles and their order, and rights on projects. A route names the lowest role that can use it.
+ * Order of roles, and access to projects. Each API route names the lowest role that can use it.
  * Pure.
  */
 import { roleInProject } from '@berth/wire/can';
 import type { Member } from '@berth/wire/project';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 
-/** viewer < developer < admin. */
+/** Compares roles: viewer < developer < admin. */
 export const atLeast = (role: Role, needed: Role): boolean =>
   ROLES.indexOf(role) >= ROLES.indexOf(needed);
 
-/** Values of `env` are often credentials, so only roles that can change them see them. */
+/** Values of `env` are often credentials, so only roles that can change them can read them. */
 export const maySeeEnv = (role: Role): boolean => atLeast(role, 'developer');
 
-/** Which projects a caller can see. */
+/** Describes which projects a caller can see. */
 export type ProjectAccess = {
   userId: string;
-  /** The user is an admin, whatever the role of the token. Admins see every project. */
+  /** True if the user is an admin, even if the token has a lower role. Admins see every project. */
   isAdmin: boolean;
   /**
-   * The only projects of the token; null: no limit. It stays a limit when the projects are deleted.
+   * Ids of the only projects that the token can use; null: no limit. Stays a limit after these
+   * projects are deleted.
    */
   only: readonly string[] | null;
 };
@@ -31,8 +32,8 @@ export const seesAll = ({ isAdmin, only }: ProjectAccess): boolean => isAdmin &&
 
 /**
  * Returns the role of a caller in a project, or null if the caller must not see it. A project with
- * members is visible only to them and to admins. The role of a member cannot exceed the caller's
- * own role.
+ * members is visible only to its members and to admins. The role in a project cannot exceed the
+ * caller's own role.
  */
 export function roleIn(
   project: Guarded,

@@ -1,10 +1,10 @@
-/** An account that was deleted: what proved the person before does not count any more. Pure. */
+/** Rejects sign-ins from before the deletion of an account. Pure. */
 import { DELETED_SKEW_MS } from '@berth/wire/gateway';
 import { DomainError } from '../platform/errors.ts';
 
 /**
- * `deletedAt`: when the account was deleted; null: never. `provenAt`: when the person proved who
- * they are. Throws unauthenticated.
+ * Throws unauthenticated if the person signed in (`provenAt`) before the account was deleted
+ * (`deletedAt`; null: never).
  */
 export function refuseDeletedSince(deletedAt: number | null, provenAt: number): void {
   if (deletedAt !== null && provenAt <= deletedAt + DELETED_SKEW_MS)

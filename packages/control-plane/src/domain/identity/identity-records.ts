@@ -4,8 +4,8 @@ import type { DeviceScope, Identity } from '@berth/wire/gateway';
 import type { Role } from '@berth/wire/vocabulary';
 
 /**
- * pending -> approved -> issued (the device fetched its token, once); pending -> denied. Each ends
- * at `expires_at`.
+ * pending -> approved -> issued (the device fetched its token, once); pending -> denied. Each state
+ * ends at `expires_at`.
  */
 export type DeviceCodeStatus = 'pending' | 'approved' | 'denied' | 'issued';
 
@@ -60,7 +60,7 @@ export type AuditRecord = {
   request_id: string;
 };
 
-/** All input of a policy. */
+/** All data that the policy of the gateways contains. */
 export type PolicyFacts = {
   /** Sorted by name, each with its current and upcoming domain prefixes. */
   projects: {

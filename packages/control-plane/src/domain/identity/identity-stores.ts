@@ -17,11 +17,13 @@ import type {
 import type { UserRecord } from '../platform/records.ts';
 import type { Page, Paged } from '../platform/page.ts';
 
-/** Removes expired rows, so that no table grows without end. Returns the number of removed rows. */
+/**
+ * Removes expired rows, so that no table grows without limit. Returns the number of removed rows.
+ */
 type Swept = { sweep(now: number): Promise<number> };
 
 export type RevokedSessionStore = Swept & {
-  /** A second call changes nothing. Throws too_many_sessions. */
+  /** Revokes a session. A second call changes nothing. Throws too_many_sessions. */
   revoke(session: { id: string; email: string; expires_at: number }, now: number): Promise<void>;
   has(id: string): Promise<boolean>;
 };
@@ -35,10 +37,13 @@ export type UsedCodeStore = Swept & {
 };
 
 export type NewDeviceToken = { id: string; hash: string; expires_at: number };
-/** `issued` comes once; RFC 8628 section 3.5 defines the others. */
+/** `issued` is returned only once; RFC 8628 section 3.5 defines the other results. */
 export type Polled = DeviceCodePolled['result'];
 export type DeviceCodeStore = Swept & {
-  /** Returns false where one of the codes is taken: try others. Throws too_many_requests. */
+  /**
+   * Returns false if one of the codes is taken; the caller retries with new codes. Throws
+   * too_many_requests.
+   */
   create(
     code: Asker & {
       device_hash: string;
@@ -52,24 +57,26 @@ export type DeviceCodeStore = Swept & {
   /** Returns a code that waits for a decision, or null. */
   findPending(userHash: string, now: number): Promise<DeviceCodeRecord | null>;
   /**
-   * The same decision again changes nothing. Throws not_found, wrong_state (another decision),
-   * too_many_tokens, account_disabled.
+   * Approves or denies a code. Repeating the same decision changes nothing. Throws not_found,
+   * wrong_state (another decision), too_many_tokens, account_disabled.
    */
   decide(userHash: string, approve: boolean, identity: Identity, now: number): Promise<void>;
-  /** Turns an approved code into `token`, in the transaction that ends the code. */
+  /**
+   * Exchanges an approved code for `token`; creates the token and ends the code in one transaction.
+   */
   poll(deviceHash: string, token: NewDeviceToken, now: number): Promise<Polled>;
 };
 
 export type DeviceTokenStore = Swept & {
   /** Returns null for a token that is unknown or expired, or whose owner is disabled. */
   find(hash: string, now: number): Promise<DeviceTokenRecord | null>;
-  /** Whether the token exists and has not expired. */
+  /** Returns whether the token exists and has not expired. */
   isValid(id: string, now: number): Promise<boolean>;
-  /** Newest first. `email` selects the tokens of one person. */
+  /** Lists newest first. `email`: only tokens of this person. */
   list(filter: { email?: string }, now: number, page: Page): Promise<Paged<DeviceTokenRecord>>;
-  /** `email`: revokes only a token of that person. Throws not_found. */
+  /** Revokes a token. `email`: only if the token belongs to this person. Throws not_found. */
   revoke(id: string, email: string | null): Promise<void>;
-  /** Stores when each token was last used. An older time changes nothing. */
+  /** Stores when each token was last used. Ignores a time older than the stored one. */
   used(items: readonly { id: string; at: number }[]): Promise<void>;
 };
 
@@ -82,16 +89,16 @@ export type NewApiSession = {
 };
 export type ApiSessionStore = Swept & {
   /**
-   * Ends the oldest sessions of a person who has too many. `passwordHash`: the one that the
-   * person's password matched. Returns false and creates nothing if the account was deleted or
-   * disabled, or got another password, since the sign-in began.
+   * Creates a session, and ends the oldest sessions of a person who has too many. `passwordHash`:
+   * the stored hash that the password matched. Returns false and creates nothing if the account was
+   * deleted, disabled or given another password since the sign-in began.
    */
   create(session: NewApiSession, now: number, passwordHash?: string | null): Promise<boolean>;
-  /** Returns null where the session has ended or the user was deleted. */
+  /** Returns null if the session has ended or the user was deleted. */
   find(id: string, now: number): Promise<{ session: ApiSessionRecord; user: UserRecord } | null>;
   /**
-   * Compare-and-set. `reused`: the token is not the current one, and this call has ended the
-   * session (RFC 9700 section 4.14.2).
+   * Replaces the refresh token by compare-and-set. `reused`: the token was not the current one, so
+   * this call ended the session (RFC 9700 section 4.14.2).
    */
   rotate(
     id: string,
@@ -100,7 +107,7 @@ export type ApiSessionStore = Swept & {
     now: number,
   ): Promise<'rotated' | 'reused' | 'unknown'>;
   end(id: string): Promise<void>;
-  /** Hashes the ids that an earlier version stored in clear. Their sessions stay. */
+  /** Hashes session ids that an older version stored in clear text. The sessions stay valid. */
   hashIds(): Promise<void>;
 };
 
@@ -112,21 +119,24 @@ export type ApiTokenStore = Swept & {
   ): Promise<ApiTokenRecord>;
   /** Returns null for a token that is unknown or expired. */
   find(hash: string, now: number): Promise<{ token: ApiTokenRecord; user: UserRecord } | null>;
-  /** Newest first. */
+  /** Lists the tokens of a user, newest first. */
   list(userId: string, now: number, page: Page): Promise<Paged<ApiTokenRecord>>;
-  /** `userId`: revokes only a token of that person. Throws not_found. */
+  /** Revokes a token. `userId`: only if the token belongs to this user. Throws not_found. */
   revoke(id: string, userId: string | null): Promise<void>;
   used(id: string, at: number): Promise<void>;
 };
 
-/** `request` stands for method, path and key; `claim` for the one request that runs. */
+/**
+ * `request` identifies method, path and key; `claim` identifies the request that holds the claim.
+ */
 export type AnswerClaim = { user_id: string; request: string; claim: string };
 export type IdempotencyAnswerStore = Swept & {
   /**
-   * `claimed`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`.
-   * `in_progress`: another request runs; call again soon. `renewed` changes with each renewal. A
-   * caller that saw no renewal for a long time passes it as `abandoned` and takes the claim over.
-   * `other_body`: the stored request had another body, by `isSameBody` (default: an equal hash).
+   * Claims a request. `claimed`: the caller executes the request, renews its claim meanwhile, and
+   * then calls `keep` or `giveUp`. `in_progress`: another caller executes it; call again soon.
+   * `renewed` changes with each renewal; a caller that saw no change for a long time passes the
+   * value as `abandoned` to take over the claim. `other_body`: the stored request had another body
+   * according to `isSameBody` (default: equal hashes).
    */
   begin(
     claim: AnswerClaim & {
@@ -143,11 +153,14 @@ export type IdempotencyAnswerStore = Swept & {
     | { kind: 'other_body' }
     | { kind: 'stored'; answer: Buffer }
   >;
-  /** No effect where the claim went to another request. */
+  /** Renews the claim. Does nothing if another request has taken over the claim. */
   renew(claim: AnswerClaim, claimedUntil: number): Promise<void>;
-  /** No effect where the claim went to another request. The oldest answers of a user make room. */
+  /**
+   * Stores the answer. Does nothing if another request has taken over the claim. Deletes the user's
+   * oldest answers to stay below the limit.
+   */
   keep(claim: AnswerClaim, answer: Buffer): Promise<void>;
-  /** No effect where the claim went to another request. */
+  /** Releases the claim. Does nothing if another request has taken over the claim. */
   giveUp(claim: AnswerClaim): Promise<void>;
 };
 
@@ -161,18 +174,20 @@ export type AuditFilter = {
 };
 export type AuditStore = {
   append(entry: AuditRecord): Promise<void>;
-  /** Newest first. */
+  /** Lists entries, newest first. */
   list(filter: AuditFilter, page: Page): Promise<Paged<AuditRecord & { id: number }>>;
-  /** Keeps the newest `rows` of each outcome, none older than `before`. */
+  /** Keeps the newest `rows` entries of each outcome, and no entry older than `before`. */
   sweep(before: number, rows: Record<AuditOutcome, number>): Promise<number>;
 };
 
 export type PolicyStore = {
-  /** Changes whenever the result of `read` changes. Costs much less than `read`. */
+  /**
+   * Returns a text that changes whenever the result of `read` changes. Much cheaper than `read`.
+   */
   stamp(): Promise<string>;
   /** Reads one consistent snapshot. */
   read(now: number): Promise<PolicyFacts>;
 };
 
-/** Fields to change; absent fields stay. */
+/** Fields to change; absent fields keep their value. */
 export type UserChange = { role?: Role; disabled?: boolean; password_hash?: string | null };

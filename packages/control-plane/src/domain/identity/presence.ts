@@ -1,6 +1,6 @@
 /**
- * Records whether people use the API; background work slows down meanwhile. Agents and gateways are
- * not people.
+ * Records whether people use the API, so that background work can slow down meanwhile. Requests of
+ * agents and gateways do not count.
  */
 export type Presence = {
   /** Records a request of a person. */
@@ -9,8 +9,8 @@ export type Presence = {
 };
 
 /**
- * Presence lasts this long after a request: longer than the interval between two requests of a page
- * or a program.
+ * A request counts as presence for this long. Longer than the usual interval between two requests
+ * of a page or program.
  */
 const STAY_MS = 2_000;
 

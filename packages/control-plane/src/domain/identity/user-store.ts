@@ -9,16 +9,16 @@ import type { UserRecord } from '../platform/records.ts';
 import type { UserChange } from './identity-stores.ts';
 
 export type UserStore = {
-  /** Ignores case. */
+  /** Finds a user by e-mail address, ignoring case. */
   findByEmail(email: string): Promise<UserRecord | null>;
   /** Throws not_found. */
   get(id: string): Promise<UserRecord>;
-  /** Lists by address. */
+  /** Lists users by e-mail address. */
   list(page: Page): Promise<Paged<UserRecord>>;
   count(): Promise<number>;
   /**
-   * `provenAt`: when the person proved who they are. Throws email_taken, and unauthenticated if the
-   * account was deleted after that.
+   * Creates a user. `provenAt`: when the person signed in. Throws email_taken; unauthenticated if
+   * the account was deleted after the sign-in.
    */
   create(
     input: { email: string; role: Role; password_hash: string | null },
@@ -36,13 +36,13 @@ export type UserStore = {
    */
   remove(id: string, now: number, guard?: RecordGuard<UserRecord>): Promise<void>;
   /**
-   * Returns the last deletion of an account with this address while an older session could still be
-   * valid, else null.
+   * Returns when an account with this address was last deleted, or null once no older session can
+   * still be valid.
    */
   deletedAt(email: string): Promise<number | null>;
   /** Removes expired tombstones. Returns the number of rows. */
   sweep(now: number): Promise<number>;
-  /** Makes the existing users among them admins and enables them. */
+  /** Makes existing users with these addresses admins and enables them. */
   makeAdmins(emails: readonly string[]): Promise<void>;
   setLastLogin(id: string, now: number): Promise<void>;
 };

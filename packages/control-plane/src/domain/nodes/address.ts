@@ -2,8 +2,8 @@
 import { ipv4Inside } from '@berth/kit/mapped-address';
 
 /**
- * Returns the one spelling by which addresses are compared. An address has several: fd00::1 and
- * FD00:0:0::1, 10.0.0.5 and ::ffff:10.0.0.5. Names of machines have no case.
+ * Returns the canonical spelling of an address, for comparisons. fd00::1 and FD00:0:0::1 are equal,
+ * as are 10.0.0.5 and ::ffff:10.0.0.5. Host names are case-insensitive.
  */
 export function canonicalAddress(address: string): string {
   const [plain = '', zone] = address.split('%');

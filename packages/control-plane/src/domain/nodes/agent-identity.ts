@@ -1,21 +1,22 @@
 /**
- * Rules for the identity of agents. Pure; store/nodes.ts applies them to the row that it has
- * locked.
+ * Rules for the identity of agents. Pure; store/nodes.ts applies them to the locked row of the
+ * node.
  */
 import type { NodeRegister } from '@berth/wire/node';
 import { DomainError } from '../platform/errors.ts';
 
-/** The kind of secret in X-Agent-Secret. `hash`: SHA-256 in hex. */
+/** Credential that the agent sent in X-Agent-Secret. `hash`: SHA-256 in hex. */
 export type AgentProof =
   /** AGENT_SECRET is not set: every agent is accepted (development only). */
   | { kind: 'open' }
-  /** `fingerprint`: of the value of AGENT_SECRET that was sent. */
+  /** `fingerprint`: fingerprint of the AGENT_SECRET that the agent sent. */
   | { kind: 'shared'; fingerprint: string }
   | { kind: 'node'; node_id: string; hash: string }
   | { kind: 'join'; token_id: string; hash: string };
 
 /**
- * Status 401. The response says only that the secret is wrong; `reason` is for the server's log.
+ * Rejects an agent with status 401. The response says only that the secret is wrong; `reason` is
+ * for the server's log.
  */
 export class AgentRefused extends DomainError {
   readonly reason: string;
@@ -29,11 +30,11 @@ export class AgentRefused extends DomainError {
 export type RegistrationContext = {
   proof: AgentProof;
   /**
-   * REQUIRE_NODE_SECRETS: the shared secret registers only contract-only nodes that an admin has
-   * admitted.
+   * REQUIRE_NODE_SECRETS: if true, the shared secret can only register contract-only nodes that an
+   * admin has admitted.
    */
   requireSecrets: boolean;
-  /** The client address of the request. */
+  /** Client address of the request. */
   address: string;
   /** A node that has not reported for this long is offline. */
   offlineMs: number;
@@ -46,14 +47,17 @@ export const NODE_SECRET = 'node_secret';
 export const wantsSecret = (input: Pick<NodeRegister, 'capabilities'>): boolean =>
   input.capabilities?.includes(NODE_SECRET) ?? false;
 
-/** The node's secret in the database. `used`: the agent has sent it, so it has received it. */
+/**
+ * The node's own secret in the database. `used`: the agent has sent this secret, which proves that
+ * it received it.
+ */
 export type SecretState = { hash: string | null; used: boolean };
 type KnownNode = { secret: SecretState; boot_id: string | null };
 
 /**
  * Returns why the shared secret or a join token must not register this node, or null. The response
- * with a new secret might be lost, so the same process can ask again. Berth knows it by its
- * boot_id, which no other process knows.
+ * with a new secret might be lost, so the same process can request the secret again. Its boot_id,
+ * which no other process knows, identifies it.
  */
 export function registrationRefusal(
   node: KnownNode,

@@ -1,4 +1,4 @@
-/** Lists what a task needs from the agent of its node, beyond the contract. Pure. */
+/** Lists the needs of a task that go beyond the contract of agents. Pure. */
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
@@ -8,18 +8,18 @@ import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../platform/
 import type { AgentCannot } from './refusal.ts';
 
 export type Need = {
-  /** Null: each agent of Berth can do it. */
+  /** Required capability; null: every agent of Berth can do it, a contract-only agent cannot. */
   capability: string | null;
   /** Completes the sentence “the agent cannot …”. */
   what: string;
-  /** Completes the sentence “it …”, for an agent that implements more than the contract. */
+  /** Completes the sentence “it …”, for an agent of Berth. */
   because?: string;
 };
 
-/** The deploy key and the host of the git token of a project. */
+/** Whether a project has a deploy key, and the host of its git token. */
 export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
 
-/** The build settings that are not the defaults, as the payload of a build has them. */
+/** Returns the build settings that differ from the defaults, as fields of a build payload. */
 export function buildSettings(
   settings: ProjectSettings,
 ): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules' | 'git_lfs'> {
@@ -59,8 +59,8 @@ export function needsOf(
 const shortOf = (commit: string): string => commit.slice(0, 12);
 
 /**
- * A contract-only builder builds the tip of the branch. The commit of a push is usually that tip;
- * the commit of a person is not.
+ * Returns the needs of a requested commit. A contract-only builder always builds the tip of the
+ * branch. The commit of a push is usually that tip, but a commit that a person chose might not be.
  */
 export const commitNeeds = ({
   requested_commit,
@@ -75,7 +75,10 @@ export const commitNeeds = ({
         },
       ];
 
-/** Limits that protect the other containers of a node. A contract-only agent sets none. */
+/**
+ * Returns the needs of resource limits, which protect the other containers of a node. A
+ * contract-only agent applies no limits.
+ */
 export function limitNeeds({
   memory_bytes,
   cpus,
@@ -87,7 +90,10 @@ export function limitNeeds({
   return names.length === 0 ? [] : [{ capability: null, what: `apply ${names.join(' and ')}` }];
 }
 
-/** Returns what a contract-only builder does otherwise than asked, for the story; null: nothing. */
+/**
+ * Returns how the build of a contract-only builder differs from the request, for the story; null:
+ * no difference.
+ */
 export function builtOtherwise({
   settings,
   requested_commit,
@@ -104,9 +110,7 @@ export function builtOtherwise({
   return parts.length === 0 ? null : parts.join(', and ');
 }
 
-/**
- * Settings that a contract-only agent does not know. Without them the container runs all the same.
- */
+/** Settings that a contract-only agent ignores. The container runs without them. */
 const UNKNOWN_TO_CONTRACT = [
   'health_path',
   'start_seconds',
@@ -116,12 +120,12 @@ const UNKNOWN_TO_CONTRACT = [
 
 /**
  * Returns the settings of the deployment that differ from the defaults and that a contract-only
- * agent does not know.
+ * agent ignores.
  */
 export const ignoredSettings = (settings: ProjectSettings): string[] =>
   UNKNOWN_TO_CONTRACT.filter((name) => settings[name] !== PROJECT_DEFAULTS[name]);
 
-/** Returns what the agent of the node cannot do, or null if it can do all. */
+/** Returns the needs that the agent of the node cannot meet, or null if it meets all. */
 export function lack(
   node: Pick<NodeRecord, 'agent_version' | 'capabilities'>,
   needs: readonly Need[],

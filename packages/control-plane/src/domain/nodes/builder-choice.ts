@@ -9,18 +9,18 @@ export type BuilderChoice =
   | { node: NodeFact }
   | {
       node: null;
-      /** No builder has ever registered, if it names none. */
+      /** Reasons of the refused builders; empty if no builder has ever registered. */
       refusals: Refusals;
-      /** A builder is eligible and only waits for one of its builds to end. */
+      /** True if a builder is eligible but already runs its maximum of builds. */
       busy: boolean;
-      /** No builder has an agent that can do what the build needs, so waiting is useless. */
+      /** True if the agent of every builder lacks a needed capability, so waiting does not help. */
       cannot: boolean;
     };
 
 /**
  * Returns the builder of the last build if it has a free slot, because its cache is warm; else the
- * least busy one. A contract-only one is chosen only if no other is free: it knows neither commits
- * nor submodules.
+ * least busy builder. Chooses a contract-only builder only if no other is free, because it supports
+ * neither commits nor submodules.
  */
 export function chooseBuilder(
   deployment: Pick<DeploymentRecord, 'losses'>,

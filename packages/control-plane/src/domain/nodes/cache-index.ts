@@ -1,8 +1,9 @@
 /**
- * Index of the datasets that nodes have cached. Placement over 10,000 nodes takes milliseconds with
- * it. Each version of a dataset has a slot, the cache of a node is a row of slots, and one array
- * holds all rows. A row is rebuilt when its node reports another list: an unchanged report is the
- * same array object (store/memory/node-memory.ts), so a comparison by identity finds every change.
+ * Index of the datasets that nodes have cached, so that placement over 10,000 nodes takes
+ * milliseconds. Each dataset version has a slot, the cache of a node is a row of slots, and one
+ * array holds all rows. The index rebuilds a row when its node reports another list. An unchanged
+ * report is the same array object (store/memory/node-memory.ts), so comparing by identity finds
+ * every change.
  */
 import { mustStay } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
@@ -17,8 +18,8 @@ export type CacheIndex = {
 };
 /**
  * Row i is data[start[i]] to data[start[i] + length[i] - 1]. The entries of a row are distinct
- * slots below `slots`. `evictable` has for each entry the bytes that its eviction frees (0 if it
- * must stay). `evictableTotal[i]` is the sum of a row.
+ * slots below `slots`. `evictable` has for each entry the bytes that evicting it frees (0 if it
+ * must stay); `evictableTotal[i]` is their sum for row i.
  */
 export type Rows = {
   data: Int32Array;
@@ -29,13 +30,15 @@ export type Rows = {
   slots: number;
 };
 
-/** The slots start again after this many versions, because versions grow without end. */
+/**
+ * The index drops all slots after this many versions, because the number of versions is unbounded.
+ */
 const MAX_SLOTS = 1_000_000;
 
 export function createCacheIndex(): CacheIndex {
   let slotsOf = new Map<string, Map<number, number>>();
   let count = 0;
-  /** The list from which each row was built. */
+  /** The reported list from which each row was built. */
   let lists: Cached[] = [];
   let [data, evictable, evictableTotal] = [
     new Int32Array(0),
@@ -53,7 +56,10 @@ export function createCacheIndex(): CacheIndex {
     versions.set(version, count);
     return count++;
   }
-  /** A version that the report contains twice counts once, with its first entry. */
+  /**
+   * Returns the slots of a report with their evictable bytes. If a version occurs twice, its first
+   * entry counts.
+   */
   function rowOf(cached: Cached): Map<number, number> {
     const row = new Map<number, number>();
     for (const c of cached) {
@@ -87,7 +93,7 @@ export function createCacheIndex(): CacheIndex {
 
   function rebuild(nodes: readonly { cached: Cached }[]): void {
     const total = nodes.reduce((sum, node) => sum + node.cached.length, 0);
-    // Twice the size leaves space for rows that grow, so a rebuild is rare.
+    // Twice the needed size leaves space for growing rows, so rebuilds are rare.
     data = new Int32Array(2 * total + 1024);
     evictable = new Float64Array(data.length);
     evictableTotal = new Float64Array(nodes.length);

@@ -1,7 +1,7 @@
 /**
- * Counts the copies that each node has of the datasets that a deployment wants, for placement.ts.
- * Typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
- * Nodes are numbered by their position in the list. Pure.
+ * Counts the copies on each node of the datasets that a deployment wants, for placement.ts. Uses
+ * typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
+ * A node is identified by its position in the list. Pure.
  */
 import type { DatasetFact } from '../deployments/facts.ts';
 import type { NodeRecord } from '../platform/records.ts';
@@ -11,13 +11,13 @@ import type { CacheIndex, Rows } from './cache-index.ts';
 export type Wanted = Pick<DatasetFact, 'id' | 'name' | 'bytes' | 'status'> & { version: number };
 
 export type DatasetCopies = {
-  /** Number of wanted datasets that each node has. */
+  /** Number of wanted datasets on each node. */
   counts: Int32Array;
   /** Bytes of the wanted datasets that each node lacks. */
   missing: Float64Array;
-  /** Bytes of copies that the node can evict for this deployment. */
+  /** Returns the bytes that the node can free for this deployment by evicting copies. */
   evictable(position: number): number;
-  /** A wanted dataset that the node lacks and that cannot be copied now, or null. */
+  /** Returns a wanted dataset that the node lacks and that cannot be copied now, or null. */
   unobtainable(position: number): Wanted | null;
 };
 
@@ -63,7 +63,7 @@ export function countCopies(
   };
 }
 
-/** Returns the bytes of each wanted dataset by its number in the index; -1: not wanted. */
+/** Returns the bytes of each wanted dataset by its slot in the index; -1: not wanted. */
 function bytesBySlot(
   wanted: readonly Wanted[],
   slots: readonly number[],
@@ -79,7 +79,7 @@ const slotsOn = (rows: Rows, position: number): Int32Array => {
   return rows.data.subarray(begin, begin + (rows.length[position] as number));
 };
 
-/** A copy can go unless it is pinned or this deployment wants it. */
+/** Returns the evictable bytes of a node: all copies except pinned ones and wanted ones. */
 function evictableOn(rows: Rows, bytesOf: Float64Array, position: number): number {
   let evictable = rows.evictableTotal[position] as number;
   const begin = rows.start[position] as number;

@@ -1,5 +1,5 @@
 /**
- * The preview of evictions from a node: what its agent would evict to make room, with the reason.
+ * Previews the evictions of a node: what its agent would evict to free space, with the reasons.
  * Pure.
  */
 import {
@@ -18,7 +18,7 @@ import type { NodeRecord } from '../platform/records.ts';
 type Preview = Omit<NodeDiskView, 'disk' | 'volumes' | 'budget_bytes' | 'wanted_bytes'>;
 type Evicted = NodeDiskView['evict'][number];
 
-/** Why the preview covers datasets only. */
+/** Reasons why the preview covers datasets only. */
 const NO_DISK = 'the agent of this node has not reported its disk';
 const NO_COUNT =
   'the agent of this node could not count images and build cache the last time, so this ' +
@@ -30,8 +30,8 @@ const NO_EVICTABLE =
   'machine), or it is of an earlier version';
 
 /**
- * `free`: what the agent reported as `free_storage`. `namesImages`: false for a caller who does not
- * see all projects, because the name of an image has the name of its project.
+ * Returns the preview. `free`: `free_storage` as the agent reported it. `namesImages`: false for a
+ * caller who cannot see all projects, because an image name contains the name of its project.
  */
 export function previewDisk(
   { cached, max_storage, disk }: Pick<NodeRecord, 'cached' | 'max_storage' | 'disk'>,
@@ -83,8 +83,8 @@ function whyNot(disk: NodeDisk | null): string {
   return disk.images === null ? NO_COUNT : NO_EVICTABLE;
 }
 /**
- * `disk.free` is the free space of all disks of the node, and `free` the smaller one of the two
- * limits.
+ * Returns the limits of the node. `disk.free` is the free space of all disks of the node; `free` is
+ * the smaller of disk space and budget.
  */
 function limitsOf(
   max: number,
@@ -98,7 +98,7 @@ function limitsOf(
     ? { max, budget, disk: free }
     : { max, budget: free, disk: Math.max(disk.free, free) };
 }
-/** Returns the dataset or image that the step evicts; a step of the build cache evicts neither. */
+/** Returns the dataset or image that the step evicts, or the step itself for the build cache. */
 function evictedBy(step: DiskPlan['steps'][number]): unknown {
   switch (step.kind) {
     case 'dataset':
@@ -111,7 +111,8 @@ function evictedBy(step: DiskPlan['steps'][number]): unknown {
 }
 
 /**
- * The agent evicts what the budget asks for, and then compares what is left with the limits again.
+ * Plans in two rounds, like the agent: first evicts for the budget, then compares the remaining
+ * data with the limits again.
  */
 function untilFits(question: NodeQuestion): Pick<DiskPlan, 'steps' | 'enough'> {
   const first = planNode(question);

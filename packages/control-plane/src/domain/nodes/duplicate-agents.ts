@@ -1,21 +1,21 @@
 /**
- * Detects two machines that register under one name. Each start of an agent has a new `boot_id`. If
- * an old `boot_id` registers again twice after a new one was accepted, both processes run: the node
- * stays with the first process, and the second one gets 409 `node_doubled` until the first has been
- * silent for OFFLINE_AFTER. One late registration is ignored, because a request of a killed process
- * can arrive after the first request of its successor.
+ * Detects two machines that register under the same name. Each start of an agent has a new
+ * `boot_id`. If an old `boot_id` registers twice after a new one was accepted, both processes are
+ * running: the node stays with the first process, and the second gets 409 `node_doubled` until the
+ * first has been silent for OFFLINE_AFTER. A single late registration is ignored, because a request
+ * of a killed process can arrive after the first request of its successor.
  *
- * A new process at another address without the node's own secret is refused at once, because it
- * would move the node's routes to its own machine. Once the first process has been silent for
- * OFFLINE_AFTER, the new one gets the name, but not the node: the first machine might only be cut
- * off and still run the node's containers. Pure.
+ * A new process at another address without the node's own secret is refused at once, because
+ * accepting it would move the node's routes to another machine. Once the first process has been
+ * silent for OFFLINE_AFTER, the new process gets the name, but as a new node: the first machine
+ * might only be disconnected and still run the containers. Pure.
  */
 export type Doubled = {
   boot_id: string;
   host_ip: string;
   /**
-   * boot: this module refuses it, since it alternates with the node's process or is at another
-   * address without the node's own secret; secret: its credential was refused
+   * `boot`: refused by this module, because it alternates with the node's process, or is at another
+   * address without the node's own secret. `secret`: its credential was refused
    * (store/node-registration.ts).
    */
   why: 'boot' | 'secret';
@@ -23,20 +23,20 @@ export type Doubled = {
   last_seen_at: number;
 };
 export type Boots = {
-  /** The process before the current one. `returns`: how often it has registered since. */
+  /** The process before the current one. `returns`: number of its registrations since then. */
   previous: { boot_id: string; last_seen_at: number; returns: number } | null;
   /** Another process that uses this node's name and is rejected. */
   doubled: Doubled | null;
 };
 export type BootStep = {
   /**
-   * taken: the report counts; ignored: it changes nothing; refused: 409 node_doubled; other_node:
-   * it belongs to another node.
+   * `taken`: the registration is accepted; `ignored`: it changes nothing; `refused`: 409
+   * node_doubled; `other_node`: it belongs to another node.
    */
   verdict: 'taken' | 'ignored' | 'refused' | 'other_node';
   boots: Boots | null;
 };
-/** `isSilent`: silent for the offline time (domain/nodes/offline.ts). */
+/** `isSilent`: the node has been silent for the offline time (domain/nodes/offline.ts). */
 type Present = {
   boot_id: string | null;
   host_ip: string;
@@ -45,14 +45,14 @@ type Present = {
   boots: Boots | null;
 };
 /**
- * `isProven`: it sent the node's own secret, or an admin admits it. A new address then counts as
- * the same machine.
+ * `isProven`: the process sent the node's own secret, or an admin has admitted the node. A new
+ * address then counts as the same machine.
  */
 type Given = { boot_id: string | null; host_ip: string; isProven: boolean };
 
 /**
- * The registration with which an old `boot_id` counts as a running process; earlier ones might have
- * been late.
+ * Number of registrations after which an old `boot_id` counts as a running process. Fewer might be
+ * late requests.
  */
 const RETURNS_OF_A_RUNNING_PROCESS = 2;
 
@@ -68,7 +68,7 @@ export function bootStep(
   const isElsewhere = !isProven && given.host_ip !== node.host_ip;
   if (node.isSilent)
     return isElsewhere ? { verdict: 'other_node', boots: node.boots } : taken(null);
-  // Two contract-only agents look the same as one whose address changed.
+  // Two contract-only agents cannot be told apart from one whose address changed.
   if (given.boot_id === null && (node.boot_id === null || !isElsewhere)) return taken(null);
 
   const { doubled, previous } = boots ?? { doubled: null, previous: null };
@@ -78,8 +78,8 @@ export function bootStep(
       verdict: 'refused',
       boots: { previous, doubled: { ...doubled, ...process, last_seen_at: at } },
     };
-  // Without the node's secret a new process at another address is another machine. Accepting it
-  // would move the routes there.
+  // A new process at another address without the node's secret counts as another machine. Accepting
+  // it would move the routes there.
   if (isElsewhere) {
     const since = doubled?.boot_id === process.boot_id ? doubled.since : at;
     return {
@@ -114,8 +114,8 @@ const isOther = (doubled: Doubled, node: Present, given: Omit<Given, 'isProven'>
     (given.host_ip === doubled.host_ip && given.host_ip !== node.host_ip));
 
 /**
- * Removes processes that were silent for the offline time. Also removes times far in the future,
- * from before the clock was set back.
+ * Removes processes that have been silent for the offline time, and processes whose times are far
+ * in the future because the clock was set back.
  */
 function fresh(boots: Boots | null, at: number, offlineMs: number): Boots | null {
   const heard = <T extends { last_seen_at: number }>(one: T | null): T | null =>

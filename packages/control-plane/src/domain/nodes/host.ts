@@ -1,6 +1,6 @@
 /**
- * Checks the addresses of nodes. They become part of the proxy's URLs, so they must be a host and
- * nothing else.
+ * Checks the addresses of nodes. An address becomes part of the proxy's URLs, so it must be a host
+ * without any other part.
  */
 import type { FieldProblem } from '../platform/errors.ts';
 
@@ -8,7 +8,7 @@ const NAME = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/
 const V6 = /^[0-9a-f:.]*:[0-9a-f:.]*$/i;
 
 export function hostProblem(host: string, field: string): FieldProblem | null {
-  // The URL parser checks IPv6 exactly, so it gets every address that looks like one.
+  // The URL parser checks IPv6 exactly, so it checks every address that looks like IPv6.
   const valid = V6.test(host)
     ? URL.canParse(`http://[${host}]/`)
     : NAME.test(host) && URL.canParse(`http://${host}/`);

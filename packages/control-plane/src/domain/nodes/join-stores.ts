@@ -1,6 +1,7 @@
 /**
- * Interfaces to join tokens and to admissions of contract-only nodes. Each method runs its own transaction,
- * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ * Interfaces to join tokens and admissions of contract-only nodes. Each method runs its own
+ * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in
+ * store/.
  */
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Page, Paged } from '../platform/page.ts';
@@ -27,12 +28,12 @@ export type JoinTokenStore = {
 };
 
 export type AdmissionStore = {
-  /** Returns the existing admission on a repeated call. */
+  /** Admits a node. Returns the existing admission on a repeated call. */
   create(node: { hostname: string; role: NodeRole }, now: number): Promise<AdmissionRecord>;
   list(): Promise<AdmissionRecord[]>;
   /** Throws not_found. */
   remove(id: string): Promise<void>;
   has(hostname: string, role: NodeRole): Promise<boolean>;
-  /** Returns whether an admitted node registered last from this address. */
+  /** Returns whether this is the address of the last registration of an admitted node. */
   hasAddress(address: string): Promise<boolean>;
 };

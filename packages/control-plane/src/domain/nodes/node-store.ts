@@ -16,7 +16,7 @@ export type Registered = {
   nameTaken?: true;
   routesMoved?: true;
   displaced?: NodeRecord;
-  /** A silent deploy node with the new address of this one. */
+  /** A silent deploy node that has the same address as the new address of this node. */
   silentThere?: NodeRecord;
 };
 
@@ -29,14 +29,14 @@ export type NodeStanding = {
 
 export type NodeStore = {
   /**
-   * Registers a node. The same (hostname, role) keeps its id, and its routes follow a changed
-   * host_ip. Returns the record and the previous one (null: new). An unchanged registration only
-   * marks the node as seen; `flush` writes the marks, and reads include them. The node's own secret
-   * identifies it under any hostname: it keeps its id and takes the new name, unless another node
-   * has it (`nameTaken`). `secret`: the node's new secret, returned only once. Without `entry` no
-   * proof is required. `uptime`: clock of `observed_at`, default `now`. If another machine can take
-   * the name of a silent node, it gets a new node; the first one keeps its id and data under the
-   * name `name~address` (`displaced`). Throws AgentRefused, node_doubled.
+   * Registers a node. A node with the same (hostname, role) keeps its id, and its routes follow a
+   * changed host_ip. Returns the record and the previous record (null: new node). An unchanged
+   * registration only marks the node as seen; `flush` writes these marks, and reads include them.
+   * The node's own secret identifies it under any hostname: it keeps its id and takes the new name,
+   * unless another node has that name (`nameTaken`). `secret`: the node's new secret, returned only
+   * once. Without `context` no proof is required. `uptime`: clock of `observed_at`, default `now`.
+   * A machine that takes over the name of a silent node gets a new node; the silent node keeps its
+   * id and data under the name `name~address` (`displaced`). Throws AgentRefused, node_doubled.
    */
   register(
     input: NodeRegister,
@@ -45,23 +45,26 @@ export type NodeStore = {
     uptime?: Uptime,
   ): Promise<Registered>;
   /**
-   * Returns whether memory knows this hash as the node's own secret. False can also mean that
-   * memory does not know it.
+   * Returns whether the cache in memory has this hash as the node's own secret. False can also mean
+   * that the cache has no entry.
    */
   shownSecret(id: string, hash: string): boolean;
   /**
-   * Reads from the database what the authentication of a node needs. Returns null for an unknown
+   * Reads the data for the authentication of a node from the database. Returns null for an unknown
    * node.
    */
   standing(id: string): Promise<NodeStanding | null>;
   /**
    * Returns the nodes that use AGENT_SECRET, at most 1,000. `shared_secret`: fingerprint of the
-   * value; null: not known yet.
+   * AGENT_SECRET that the node sent; null: not known yet.
    */
   withoutSecret(): Promise<SharedSecretNode[]>;
-  /** Records that the agent used its secret, so it is not issued again. */
+  /** Records that the agent has used its secret, so that the secret is not issued again. */
   secretUsed(id: string, hash: string): Promise<void>;
-  /** Revokes the node's own secret. Its next registration gets a new one. Throws not_found. */
+  /**
+   * Revokes the node's own secret. The node gets a new one at its next registration. Throws
+   * not_found.
+   */
   resetSecret(id: string, now: number): Promise<NodeRecord>;
   /** Throws not_found. */
   get(id: string): Promise<NodeRecord>;
@@ -74,35 +77,38 @@ export type NodeStore = {
    */
   named(idOrName: string): Promise<Pick<NodeRecord, 'id' | 'hostname' | 'role'>[]>;
   all(role?: NodeRole): Promise<NodeRecord[]>;
-  /** Writes in one statement when the nodes were last seen and polled. */
+  /** Writes the times at which nodes were last seen and polled, in one statement. */
   flush(): Promise<void>;
-  /** Returns the nodes whose name another machine used, perhaps long ago. */
+  /** Returns the nodes whose name another machine has used, even if long ago. */
   listDoubled(): Promise<NodeRecord[]>;
   /** Returns the nodes with a drain, finished or not. */
   listDraining(): Promise<NodeRecord[]>;
   /**
-   * Compare-and-set of `drain`; returns null if it differs from `expected`. A drained node is not
-   * schedulable. Throws not_found.
+   * Sets `drain` by compare-and-set; returns null if the stored value differs from `expected`. A
+   * drained node is not schedulable. Throws not_found.
    */
   setDrain(
     id: string,
     drain: DrainRecord | null,
     expected: DrainRecord | null,
   ): Promise<NodeRecord | null>;
-  /** A schedulable node has no drain. Throws not_found, being_deleted. */
+  /**
+   * Makes the node schedulable or not. Making it schedulable clears its drain. Throws not_found,
+   * being_deleted.
+   */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
-  /** Marks it for deletion. Idempotent. Throws not_found. */
+  /** Marks the node for deletion. Idempotent. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;
   /**
-   * Adds an event for each node that went online or offline, once over all control planes. Returns
-   * the number of changes.
+   * Adds an event for each node that went online or offline. Each change yields one event, even
+   * with several control planes. Returns the number of changes.
    */
   announce(states: ReadonlyMap<string, 'online' | 'offline'>): Promise<number>;
   listDeleting(): Promise<NodeRecord[]>;
   /**
-   * Removes a marked node if none of its tasks is open (its `sync` tasks end as lost) and it
-   * reports no container of Berth. `force`: removes it anyway; its tasks end as lost. Returns
-   * whether it was removed.
+   * Removes a marked node if it has no open task except `sync` tasks (which end as lost) and
+   * reports no container of Berth. `force`: removes it anyway; all its tasks end as lost. Returns
+   * whether the node was removed.
    */
   removeIfGone(id: string, force: boolean): Promise<boolean>;
 };

@@ -1,12 +1,12 @@
 /**
- * Decides whether a node has been silent for the offline time; then another machine can take its
- * name. Uses the uptime clock, so that a jump of the machine's clock neither hands over a live node
- * nor protects a dead one. A control plane must have served for the offline time, because nodes
- * could not register before.
+ * Decides whether a node has been silent for the offline time; another machine can then take its
+ * name. Uses the uptime clock, so that a jump of the machine's clock neither displaces a live node
+ * nor protects a dead one. A control plane must first serve for the offline time itself, because
+ * nodes could not register before.
  *
- * `heardAt`: the last registration at this process by the uptime clock, or null. `observed_at` uses
- * the same clock and includes other control planes. `last_seen_at` uses the machine's clock and is
- * ignored if it is in the future. Pure.
+ * `heardAt`: uptime of the last registration at this process, or null. `observed_at` uses the same
+ * clock and includes other control planes. `last_seen_at` uses the machine's clock and is ignored
+ * if it is in the future. Pure.
  */
 import type { NodeRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';

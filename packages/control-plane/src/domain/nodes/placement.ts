@@ -1,14 +1,14 @@
 /**
- * Chooses the node of a deployment by the score of docs/contract.md "Scheduling score", with a
- * reason for each refused node. Pure.
+ * Chooses the node for a deployment by the score of docs/contract.md "Scheduling score", and gives
+ * a reason for each refused node. Pure.
  *
- *   countCopies   what each node has of the wanted datasets (dataset-copies.ts)
+ *   countCopies   counts the wanted datasets on each node (dataset-copies.ts)
  *     ▼
- *   scoreNodes    the score of each node
+ *   scoreNodes    computes the score of each node
  *     ▼
- *   refuseNodes   the first check of `checksOf` that refuses each node, or null (refusal.ts)
+ *   refuseNodes   finds the first check of `checksOf` that refuses each node (refusal.ts)
  *     ▼
- *   winnerOf      the best of the nodes that no check refuses
+ *   winnerOf      returns the best node that no check refuses
  */
 import { defined } from '@berth/kit/defined';
 import type { Placement, PlacementRow } from '@berth/wire/node';
@@ -26,8 +26,8 @@ import type { Facts, Limits } from '../deployments/facts.ts';
 import type { NodeLoss, NodeRecord } from '../platform/records.ts';
 
 /**
- * Returns whether the node reported recently. A time in the future, from before the clock was set
- * back, does not count as recent.
+ * Returns whether the node reported recently. A time in the future (the clock was set back since)
+ * does not count as recent.
  */
 export const isOnline = (
   node: Pick<NodeRecord, 'last_seen_at'>,
@@ -37,20 +37,20 @@ export const isOnline = (
 
 export type Question = {
   wanted: readonly Wanted[];
-  /** Nodes that lost this deployment. */
+  /** Nodes that have lost this deployment. */
   losses: readonly NodeLoss[];
-  /** The node that runs it now. It wins among equal scores, because it has the image. */
+  /** The node that runs the project now. It wins if scores are equal, because it has the image. */
   runsOn: string | null;
   /**
-   * Stop-first: it stays on its node unless that node is refused, because a move must stop the old
-   * version first.
+   * True for a stop-first project: it stays on its node unless that node is refused, because a move
+   * must stop the old version first.
    */
   stays: boolean;
   /** Architecture of the image in Go’s names, or null if unknown. */
   arch: string | null;
   /** Capabilities of the agent that the deployment needs. */
   needs: readonly Need[];
-  /** The node that has its volumes; null or absent: any node can take it. */
+  /** The node that has the project's volumes; null or absent: any node is possible. */
   home?: string | null;
 };
 
@@ -63,7 +63,7 @@ export const QUESTION: Question = {
   needs: [],
 };
 
-/** `cacheIndex`: one for all calls of a process; it reuses the rows of unchanged nodes. */
+/** `cacheIndex`: shared by all calls in a process, so that rows of unchanged nodes are reused. */
 export type PlacementContext = Pick<Facts, 'now' | 'limits' | 'cacheIndex'>;
 
 // ── score ────────────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +98,7 @@ const scoreNodes = (
 
 // ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
-/** Returns why the node can take no work now, or null. */
+/** Returns why the node cannot take work now, or null. */
 export function refusalOf(
   node: NodeRecord,
   losses: readonly NodeLoss[],
@@ -122,17 +122,14 @@ function refusalOfLosses(
   const losesHere = losses.filter((loss) => loss.node_id === node.id);
   if (losesHere.some((loss) => loss.error !== undefined)) return { kind: 'failed_itself' };
   const last = losesHere.at(-1);
-  // A loss in the future dates from before the machine's clock was set back, so it cannot be
+  // If the loss is in the future, the machine's clock was set back since, so the time cannot be
   // compared with last_seen_at.
   return last !== undefined && last.at <= now && node.last_seen_at <= last.at
     ? { kind: 'still_silent' }
     : null;
 }
 
-/**
- * Returns whether only their container engines keep all otherwise eligible nodes of the role from
- * work.
- */
+/** Returns whether every otherwise eligible node of the role has a broken container engine. */
 export function lackEngines(
   nodes: readonly NodeRecord[],
   role: NodeRecord['role'],
@@ -145,10 +142,13 @@ export function lackEngines(
   return kinds.includes('engine_down') && !kinds.includes(null);
 }
 
-/** Returns why a node cannot take the deployment, or null. `position`: of the node in the list. */
+/**
+ * Returns why a node cannot take the deployment, or null. `position`: position of the node in the
+ * list.
+ */
 type Check = (node: NodeRecord, position: number) => Refusal | null;
 
-/** The checks in the order in which they are asked; the first refusal counts. */
+/** Returns the checks in order; the first refusal counts. */
 const checksOf = (
   question: Question,
   copies: DatasetCopies,
@@ -201,9 +201,9 @@ function noRoom(node: NodeRecord, copies: DatasetCopies, position: number): Refu
 }
 
 /**
- * Returns the bytes that the agent can free on the disk by evicting images and build cache. They do
- * not count as free, because the score follows the contract. They give no room beyond MAX_STORAGE,
- * of which `free_storage` counts only SVC_ROOT.
+ * Returns the bytes that the agent can free on the disk by evicting images and build cache. The
+ * score does not count them as free, because it follows the contract. Evicting them frees no space
+ * beyond MAX_STORAGE, against which `free_storage` counts only SVC_ROOT.
  */
 function evictableByEngine(node: NodeRecord): number {
   const evictable = node.disk?.evictable;
@@ -218,7 +218,10 @@ function evictableByEngine(node: NodeRecord): number {
 /** Compares two nodes by their positions, better first. */
 type Order = (a: number, b: number) => number;
 
-/** Equal scores: the node that runs it, then by name, so the order is deterministic. */
+/**
+ * Orders by score, highest first. If scores are equal: the node that runs the project, then by
+ * name, so that the order is deterministic.
+ */
 const byScore =
   (nodes: readonly NodeRecord[], scores: Float64Array, runsOn: string | null): Order =>
   (a, b) => {
@@ -253,7 +256,7 @@ function winnerOf(
   return best;
 }
 
-/** The result of all steps. Arrays have one entry for each node, by its position. */
+/** Result of all steps. Each array has one entry per node, by position. */
 type Ranking = {
   nodes: readonly NodeRecord[];
   copies: DatasetCopies;
@@ -301,13 +304,15 @@ function rowOf({ nodes, copies, scores, refusals }: Ranking, position: number): 
   };
 }
 
-/** Returns the duration by the node's measured rate, or null if it never copied. */
+/**
+ * Returns the copy duration in seconds at the node's measured rate; null if the node never copied.
+ */
 export function copySeconds(bytes: number, rate: number | null): number | null {
   if (bytes === 0) return 0;
   return rate === null ? null : bytes / rate;
 }
 
-/** Returns every node with all terms of its score, best first. Builders are included as refused. */
+/** Returns every node with all terms of its score, best first, including builders (as refused). */
 export function place(
   question: Question,
   nodes: readonly NodeRecord[],
@@ -323,11 +328,11 @@ export function place(
 
 export type Choice = {
   /**
-   * The record that a deployment stores: the best deploy nodes and the winner by name, and the
-   * number and reasons of the others.
+   * Placement to store with the deployment: names the winner and the best deploy nodes, and counts
+   * the others by reason.
    */
   placement: Placement;
-  /** Why its nodes are refused. */
+  /** Reasons of the refused deploy nodes. */
   refusals: Refusals;
 };
 
@@ -370,7 +375,7 @@ function namedOf({ nodes, order, winner }: Ranking): ReadonlySet<number> {
   return new Set(winner === -1 ? best : [...best, winner]);
 }
 
-/** Counts the deploy nodes that are not named: the eligible ones, and the others by reason. */
+/** Counts the deploy nodes that are not in `named`: eligible nodes, and refused nodes by reason. */
 function countOthers(
   { nodes, refusals }: Ranking,
   named: ReadonlySet<number>,

@@ -1,6 +1,6 @@
 /**
- * Reasons why a node cannot take work now, as data. Decisions compare reasons by `sameReason`; only
- * `refusalText` and `plainRefusalText` write their English. Pure.
+ * Reasons why a node cannot take work now, as data. Decisions compare reasons with `sameReason`;
+ * only `refusalText` and `plainRefusalText` turn them into English. Pure.
  */
 import type { DatasetState } from '@berth/wire/dataset';
 import { bytesText } from '../platform/sizes.ts';
@@ -12,9 +12,9 @@ export type Refusal =
   | { kind: 'cordoned' }
   | { kind: 'offline'; since: number }
   | { kind: 'engine_down'; error: string | null }
-  /** It reported a failure of its own for this deployment. */
+  /** The node reported a failure of its own for this deployment. */
   | { kind: 'failed_itself' }
-  /** It was lost during this deployment and has not reported since. */
+  /** The node was lost during this deployment and has not reported since. */
   | { kind: 'still_silent' }
   | { kind: 'without_volumes' }
   | { kind: 'other_arch'; arch: string; image: string }
@@ -25,14 +25,14 @@ export type Refusal =
 
 export type AgentCannot = {
   kind: 'agent_cannot';
-  /** Each completes the sentence “its agent cannot …”. */
+  /** Each text completes the sentence “its agent cannot …”. */
   needs: readonly string[];
   /** Completes the sentence “it …”. */
   because: string;
 };
 
 /**
- * The fields that belong to the reason. Times and sizes do not: they change while the reason stays.
+ * Fields that `sameReason` compares. Excludes times and sizes, which change while the reason stays.
  */
 const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, { kind: K }>)[] } =
   {
@@ -52,14 +52,14 @@ const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, 
     builds_full: ['running', 'max'],
   };
 
-/** Returns whether both refuse for the same reason, whatever their figures are. */
+/** Returns whether both refusals have the same reason, ignoring their figures. */
 export function sameReason(a: Refusal, b: Refusal): boolean {
   if (a.kind !== b.kind) return false;
   const fields = REASON_FIELDS[a.kind] as readonly (keyof Refusal)[];
   return fields.every((field) => JSON.stringify(a[field]) === JSON.stringify(b[field]));
 }
 
-/** Returns the reason in English, as the end of a sentence that begins with the node. */
+/** Returns the reason in English; completes a sentence that begins with the node. */
 export function refusalText(refusal: Refusal): string {
   const plain = plainRefusalText(refusal);
   switch (refusal.kind) {
@@ -77,7 +77,7 @@ export function refusalText(refusal: Refusal): string {
   }
 }
 
-/** Like `refusalText`, without changing figures: equal reasons have equal texts. */
+/** Like `refusalText`, but without changing figures, so that equal reasons have equal texts. */
 export function plainRefusalText(refusal: Refusal): string {
   switch (refusal.kind) {
     case 'builder':
@@ -114,14 +114,14 @@ export function plainRefusalText(refusal: Refusal): string {
   }
 }
 
-/** Why no node is eligible: some nodes by name, the others counted by reason. */
+/** Reasons why no node is eligible: some nodes by name, the others counted by reason. */
 export type Refusals = {
   named: readonly { hostname: string; refusal: Refusal }[];
   others: readonly RefusalCount[];
 };
 export type RefusalCount = { refusal: Refusal; count: number };
 
-/** Counts equal reasons, in the order in which they come first. */
+/** Counts equal reasons, in the order of their first occurrence. */
 export function countReasons(refusals: Iterable<Refusal>): RefusalCount[] {
   const counts: RefusalCount[] = [];
   for (const refusal of refusals) {
@@ -132,7 +132,7 @@ export function countReasons(refusals: Iterable<Refusal>): RefusalCount[] {
   return counts;
 }
 
-/** A text names at most this many nodes. */
+/** Maximum number of nodes that a text names. */
 export const MAX_NAMED = 20;
 
 /** Names the first nodes, and counts the reasons of the others. */
@@ -141,10 +141,10 @@ export const nameFirst = (nodes: Refusals['named']): Refusals => ({
   others: countReasons(nodes.slice(MAX_NAMED).map(({ refusal }) => refusal)),
 });
 
-/** Returns the texts of all reasons in one sentence, which stays short with 10,000 nodes. */
+/** Returns all reasons in one sentence, which stays short even with 10,000 nodes. */
 export const refusalsText = (refusals: Refusals): string => joined(refusals, refusalText);
 
-/** Like `refusalsText`, without changing figures. */
+/** Like `refusalsText`, but without changing figures. */
 export const plainRefusalsText = (refusals: Refusals): string => joined(refusals, plainRefusalText);
 
 const joined = ({ named, others }: Refusals, text: (refusal: Refusal) => string): string =>
@@ -153,7 +153,7 @@ const joined = ({ named, others }: Refusals, text: (refusal: Refusal) => string)
     ...others.map(({ refusal, count }) => `${count} more: ${plainRefusalText(refusal)}`),
   ].join('; ');
 
-/** Returns whether the same nodes are refused for the same reasons, whatever their figures are. */
+/** Returns whether the same nodes are refused for the same reasons, ignoring figures. */
 export const sameRefusals = (a: Refusals, b: Refusals): boolean =>
   a.named.length === b.named.length &&
   a.others.length === b.others.length &&
@@ -166,7 +166,7 @@ export const sameRefusals = (a: Refusals, b: Refusals): boolean =>
     return other?.count === count && sameReason(refusal, other.refusal);
   });
 
-/** Returns the failure code if a node was refused because of datasets. */
+/** Returns the failure code if a dataset was the reason of a refusal, else null. */
 export function dataRefusal({ named, others }: Refusals): 'no_room' | 'dataset_unreachable' | null {
   const kinds = new Set([...named, ...others].map(({ refusal }) => refusal.kind));
   if (kinds.has('no_room')) return 'no_room';

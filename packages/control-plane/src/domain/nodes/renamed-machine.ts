@@ -1,18 +1,18 @@
 /**
- * Recognises a machine that returned as another node: its hostname changed, so it registered anew.
- * Its old node never reports again, and what the new node reports says what runs on the machine.
- * The proof is a container id: an agent lists only containers that it started itself, and no
- * container changes its engine.
+ * Recognizes a machine that returned as another node, because its hostname changed. The old node
+ * never reports again; the reports of the new node (the heir) describe the machine. The proof is a
+ * container id: an agent lists only containers that it started, and a container never moves to
+ * another engine.
  *
- * The proof holds only for the process that was last registered as the old node, because another
- * machine can get the old name and address. A node with its own secret has no heir: a renamed
- * machine would register with that secret. Pure.
+ * The proof is valid only for the process that last registered as the old node, because another
+ * machine can get the old name and address. A node with its own secret has no heir, because a
+ * renamed machine would register with that secret. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { EarlierNode, NodeRecord } from '../platform/records.ts';
 
-/** The newest ones stay. */
+/** Maximum number of previous nodes of a machine to keep; the oldest are dropped. */
 const MOST_EARLIER = 16;
 
 type Listed = Pick<NodeRecord, 'id' | 'boot_id' | 'containers'>;
@@ -27,7 +27,7 @@ export function labelledNodes(
   return [...ids].slice(0, MOST_EARLIER);
 }
 
-/** Adds the nodes of `others` whose last list shares a container with `containers`. */
+/** Adds the nodes of `others` whose last report shares a container with `containers`. */
 export function withEarlier(
   known: readonly EarlierNode[],
   containers: readonly ObservedContainer[],
@@ -49,8 +49,9 @@ export function withEarlier(
 }
 
 /**
- * Returns the node as which the machine reports now: `node` itself, unless it is silent and its
- * machine came back as another one. `offlineMs`: after this time without a report a node is silent.
+ * Returns the node under which the machine reports now: `node` itself, unless `node` is silent and
+ * its machine returned as another node. `offlineMs`: a node is silent after this time without a
+ * report.
  */
 export function presentNode<N extends NodeRecord>(
   node: N,
@@ -58,7 +59,7 @@ export function presentNode<N extends NodeRecord>(
   offlineMs: number,
 ): N {
   const heir = heirOf(node, nodes, offlineMs);
-  // Ends, because an heir's list is always newer.
+  // The recursion ends, because the report of an heir is always newer.
   return heir === undefined ? node : presentNode(heir, nodes, offlineMs);
 }
 
@@ -86,7 +87,7 @@ const proves = (heir: NodeRecord, { id, boot_id, containers }: Listed): boolean 
     (e) => e.id === id && e.boot_id === boot_id && containers.some((c) => c.id === e.container),
   );
 
-/** By both clocks: a jump of the machine's clock makes no node silent. */
+/** Compares both clocks, so that a jump of the machine's clock does not make a node silent. */
 const isSilentSince = (node: NodeRecord, heir: NodeRecord, offlineMs: number): boolean =>
   heir.observed_at !== null &&
   heir.observed_at - (node.observed_at ?? 0) > offlineMs &&

@@ -1,11 +1,12 @@
 /**
  * Containers that a contract-only agent might have started. Such an agent reports no containers and
- * removes only the one that it replaces, so Berth keeps this list: `svc-{domain_prefix}` by node
- * and project. Pure.
+ * removes only the container that it replaces, so Berth keeps this list of container names
+ * (`svc-{domain_prefix}`) by node and project. Pure.
  *
- *   deploy task for a contract-only node ──▶ listed ──▶ it serves ──▶ it does not serve any more: a person must remove it
- *                                              ▲                       │ an admin confirms that it is gone, or the agent starts another
- *                                              └── a new deploy task ──┘ container of this name: `confirmed_at` is set
+ *   deploy task for a contract-only node ──▶ listed ──▶ serves ──▶ unused
+ *   unused ── an admin confirms the removal, or the agent starts another container with this name
+ *          ──▶ confirmed (`confirmed_at`)
+ *   confirmed ── a new deploy task ──▶ listed
  */
 import { finalName } from '../projects/container-name.ts';
 import type { DeploymentRecord } from '../platform/records.ts';
@@ -16,18 +17,21 @@ export type UnmanagedContainer = {
   project_id: string;
   /** Name of the project, which might be deleted. */
   project: string;
-  /** The deployment that started it last. */
+  /** The last deployment that started it. */
   deployment_id: string;
   placed_at: number;
-  /** A Berth agent started it, so the list of a Berth agent would have it. */
+  /** True if a Berth agent started it; a Berth agent on this node would then report it. */
   labelled: boolean;
-  /** It is gone: an admin said so, or another container has its name. */
+  /**
+   * When the container was confirmed as removed, by an admin or because another container took its
+   * name; null: not confirmed.
+   */
   confirmed_at: number | null;
 };
 
 /**
- * `replaced`: a contract-only agent started a container of this name for this project, so it
- * removed all others of this name.
+ * `replaced`: a contract-only agent started a container with this name for this project, and
+ * thereby removed all others with this name.
  */
 export type UnmanagedChange =
   | { put: UnmanagedContainer }
@@ -37,9 +41,7 @@ type Live = Pick<DeploymentRecord, 'id' | 'project_id' | 'node_id' | 'status' | 
   settings: { domain_prefix: string };
 };
 
-/**
- * Returns whether a deployment that serves, or that is being deployed there, uses the container.
- */
+/** Returns whether a deployment that serves or is being deployed on the node uses the container. */
 const isInUse = (one: UnmanagedContainer, live: readonly Live[]): boolean =>
   live.some(
     (d) =>
@@ -49,7 +51,7 @@ const isInUse = (one: UnmanagedContainer, live: readonly Live[]): boolean =>
       (finalName(d.settings) === one.container || (one.labelled && d.id === one.deployment_id)),
   );
 
-/** Returns the containers that nobody uses and that only a person can remove. */
+/** Returns the unused containers, which only a person can remove. */
 export const leftOver = (
   all: readonly UnmanagedContainer[],
   live: readonly Live[],

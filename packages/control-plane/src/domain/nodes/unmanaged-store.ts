@@ -1,6 +1,7 @@
 /**
- * Interface to the record of containers that contract-only agents started. Each method runs its own transaction,
- * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ * Interface to the record of containers that contract-only agents started. Each method runs its own
+ * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in
+ * store/.
  */
 import type { UnmanagedContainer } from './unmanaged-containers.ts';
 
@@ -10,9 +11,12 @@ export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project
  * Containers that contract-only agents might have started (domain/nodes/unmanaged-containers.ts).
  */
 export type UnmanagedStore = {
-  /** Returns those that only a person can remove, by name. `used`: with those that serve. */
+  /**
+   * Lists containers that only a person can remove, by name. `used`: also lists containers that
+   * serve.
+   */
   left(where: LeftWhere): Promise<UnmanagedContainer[]>;
-  /** Records that somebody removed it. Throws not_found. */
+  /** Records that a person removed the container. Throws not_found. */
   confirm(
     node: { id: string; hostname: string },
     container: string,

@@ -1,5 +1,6 @@
 /**
- * Points of what containers use: one a minute for a day, and one a quarter of an hour for 30 days.
+ * Resource usage of containers: one point per minute, kept for 1 day, and one point per 15 minutes,
+ * kept for 30 days.
  */
 import type { METRIC_VALUES } from '@berth/wire/metrics';
 
@@ -17,15 +18,15 @@ export const MINUTES: UsageStep = { ms: 60_000, keptMs: 86_400_000 };
 export const QUARTERS: UsageStep = { ms: 900_000, keptMs: 30 * 86_400_000 };
 export const USAGE_STEPS = [MINUTES, QUARTERS] as const;
 
-/** Returns the step whose points reach back to `from`. */
+/** Returns the finest step whose points reach back to `from`. */
 export const stepFor = (from: number, now: number): UsageStep =>
   now - from <= MINUTES.keptMs ? MINUTES : QUARTERS;
 
 export type UsageStore = {
   /**
-   * Stores points of deployments that are assigned to the node, and ignores the others. Of several
-   * points in one slot the newest stays; a quarter of an hour keeps its highest `memory_bytes`. A
-   * point that is sent twice has no further effect. Returns the number of points that it accepted.
+   * Stores points of deployments that are assigned to the node; ignores other points. A slot keeps
+   * its newest point; a 15-minute slot also keeps its highest `memory_bytes`. Sending a point twice
+   * changes nothing. Returns the number of accepted points.
    */
   record(nodeId: string, points: readonly UsagePoint[]): Promise<number>;
   /** Returns the newest `most` points of the range, oldest first. */
@@ -34,10 +35,10 @@ export type UsageStore = {
     most: number,
   ): Promise<UsagePoint[]>;
   /**
-   * Returns the sums of the newest points since `from`, by project: those with the highest memory
-   * first, at most `most`. It reads a bounded number of points, so that a scrape stays cheap.
+   * Returns the sum of the newest points since `from` for each project: at most `most` projects,
+   * highest memory first. Reads a bounded number of points, so that a scrape stays cheap.
    */
   present(from: number, most: number): Promise<{ project: string; values: UsageValues }[]>;
-  /** Removes some points that are too old. Returns the number of rows. */
+  /** Removes a bounded number of expired points. Returns the number of rows. */
   sweep(now: number): Promise<number>;
 };

@@ -1,4 +1,4 @@
-/** The target of a notification: which ones are allowed, and what of it is shown. Pure. */
+/** Checks the target of a notification, and masks it for display. Pure. */
 import type { NotificationKind } from '@berth/wire/notification';
 import { invalid } from '../platform/errors.ts';
 
@@ -7,7 +7,7 @@ const LOCAL_PART = String.raw`[^\s@,;:<>()[\]"\\\p{Cc}]{1,64}`;
 const LABEL = '[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?';
 const ADDRESS = new RegExp(String.raw`^${LOCAL_PART}@(?:${LABEL}\.)*${LABEL}$`, 'iu');
 
-/** `isLocal`: the host is an address that is not of the public internet. */
+/** `isLocal`: returns whether the host is an address outside the public internet. */
 export type TargetRules = {
   allowedHosts: readonly string[];
   hasSmtp: boolean;
@@ -19,7 +19,10 @@ export const hostOf = (url: URL): string =>
     .replace(/^\[|\]$/g, '')
     .replace(/\.$/, '')
     .toLowerCase();
-/** A wildcard names no host in particular, so it opens no private address. */
+/**
+ * Returns whether the list names exactly this host. A wildcard does not count, so that it never
+ * allows a private address.
+ */
 export const isNamed = (host: string, allowedHosts: readonly string[]): boolean =>
   allowedHosts.some((name) => name.toLowerCase().replace(/^\[|\]$/g, '') === host);
 
@@ -32,7 +35,7 @@ export const recipientsOf = (target: string): string[] => [
   ),
 ];
 
-/** Returns the target in its stored form and the masked one. Throws validation. */
+/** Returns the target to store, and its masked form (`shown`). Throws validation. */
 export function checkTarget(
   kind: NotificationKind,
   target: string,

@@ -1,6 +1,6 @@
 /**
- * Notifications: where problems are reported to, which changes concern them, and the outbox of
- * their deliveries.
+ * Notifications: targets for problem reports, the changes that each reports, and the outbox of
+ * deliveries.
  */
 import type { NoticeType, NotificationEvent, NotificationKind } from '@berth/wire/notification';
 import { PROBLEM_KINDS } from '@berth/wire/notification';
@@ -12,7 +12,7 @@ export type NotificationRecord = {
   id: string;
   name: string;
   kind: NotificationKind;
-  /** Sealed, as `secret`. */
+  /** Sealed by the vault, like `secret`. */
   target: string;
   shown: string;
   secret: string | null;
@@ -32,7 +32,7 @@ export type NotificationChange = Partial<
   Pick<NotificationRecord, 'name' | 'target' | 'shown' | 'on' | 'projects'>
 >;
 
-/** One problem, or its end, in a message. */
+/** One item of a message: the beginning or the end of a problem. */
 export type NoticeItem = {
   kind: ProblemChange['kind'];
   subject: string;
@@ -42,8 +42,8 @@ export type NoticeItem = {
   at: number;
 };
 /**
- * Content of one delivery, independent of the kind of the target. `total`: number of changes, of
- * which `items` are the first. `range`: the changes that it was made of; a test has none.
+ * Content of one delivery, independent of the kind of target. `total`: number of changes; `items`
+ * contains the first of them. `range`: sequence numbers of the changes; absent for a test.
  */
 export type Message = {
   type: NoticeType;
@@ -59,13 +59,13 @@ export type NoticeRecord = {
   id: string;
   notification_id: string;
   message: Message;
-  /** Number of tries that failed. */
+  /** Number of failed attempts. */
   tries: number;
-  /** By the uptime clock, as `give_up_at` and `claimed_until`. */
+  /** By the uptime clock, like `give_up_at` and `claimed_until`. */
   next_at: number;
   give_up_at: number;
   claimed_until: number | null;
-  /** Recipients of an e-mail that have it. */
+  /** Recipients that have already received the e-mail. */
   received: string[];
   created_at: number;
   done_at: number | null;
@@ -77,14 +77,14 @@ export type HeldNotice = Pick<
   'seq' | 'claimed_until' | 'tries' | 'give_up_at' | 'notification_id'
 >;
 /**
- * `target`: the sealed target of this try. Another one can replace it meanwhile: then the try says
- * nothing about the notification.
+ * `target`: sealed target of this attempt. If a user replaces the target meanwhile, the result of
+ * the attempt does not affect the notification.
  */
 export type NoticeClaim = HeldNotice & Pick<NotificationRecord, 'target'>;
 
 /**
- * `status`: of the HTTP answer; 0 without one. `received`: recipients of an e-mail that need no
- * further try.
+ * `status`: status of the HTTP response; 0 without a response. `received`: recipients of an e-mail
+ * that need no further attempt.
  */
 export type SendAnswer =
   | { isSent: true; note: string | null }
@@ -96,7 +96,7 @@ export type SendAnswer =
       received: string[];
       isHopeless?: true;
     };
-/** Sends a delivery once, within a bounded time. Throws secrets_locked. */
+/** Makes one attempt to send a delivery, within a bounded time. Throws secrets_locked. */
 export type SendNotice = (
   notification: NotificationRecord,
   notice: NoticeRecord,
@@ -105,41 +105,41 @@ export type SendNotice = (
 
 export type NotificationStore = {
   /**
-   * `access`: only notifications that name projects, all of which exist and are visible to this
-   * caller.
+   * `access`: only notifications that are limited to projects, all of which exist and are visible
+   * to this caller.
    */
   list(page: Page, filter: NameFilter, access?: ProjectAccess): Promise<Paged<NotificationRecord>>;
   idOf(idOrName: string): Promise<string | null>;
   /** Throws not_found. */
   get(id: string): Promise<NotificationRecord>;
   /**
-   * Throws validation (`name` is taken, or there are MAX_NOTIFICATIONS). It hears of what happens
-   * from now on.
+   * Creates a notification, which reports changes from now on. Throws validation (`name` is taken,
+   * or MAX_NOTIFICATIONS exist).
    */
   create(notification: NewNotification, now: number): Promise<NotificationRecord>;
   patch(id: string, change: NotificationChange, now: number): Promise<NotificationRecord>;
   remove(id: string): Promise<void>;
 
   /**
-   * Makes deliveries of the changes that notifications have not read. Each has one unfinished
-   * delivery at most. Returns their number.
+   * Creates deliveries for changes that notifications have not reported yet. Each notification has
+   * at most one unfinished delivery. Returns the number of new deliveries.
    */
   compose(clock: { now: number; uptime: number }): Promise<number>;
-  /** Claims deliveries that are due. */
+  /** Claims due deliveries. */
   claim(at: { uptime: number; until: number }, most: number): Promise<NoticeRecord[]>;
   /**
-   * Returns a claimed delivery and its notification as they are now, read at one moment; null: the
-   * claim or the notification is gone.
+   * Returns the current state of a claimed delivery and its notification in one snapshot; null if
+   * the claim or the notification no longer exists.
    */
   take(
     claim: HeldNotice,
   ): Promise<{ notification: NotificationRecord; notice: NoticeRecord } | null>;
-  /** Adds a claimed test. Throws too_many_requests. */
+  /** Adds a test delivery that is already claimed. Throws too_many_requests. */
   addTest(id: string, message: Message, until: number): Promise<NoticeRecord>;
   /**
-   * These methods end a claim. They return null and change nothing if another claim replaced it.
-   * `received` replaces the stored list. If the target changed during a failed attempt, the
-   * delivery to the new target is due at once.
+   * Ends a claim, as do `retry` and `giveUp`. Each returns null and changes nothing if another
+   * claim replaced it. `received` replaces the stored list. If the target changed during a failed
+   * attempt, the delivery to the new target is due at once.
    */
   sent(claim: NoticeClaim, note: string | null, now: number): Promise<NoticeRecord | null>;
   retry(
@@ -151,41 +151,52 @@ export type NotificationStore = {
   ): Promise<NoticeRecord | null>;
   giveUp(claim: NoticeClaim, error: string, now: number): Promise<NoticeRecord | null>;
   deliveries(id: string, page: Page): Promise<Paged<NoticeRecord>>;
-  /** Counts unfinished deliveries and notifications whose deliveries fail. */
+  /** Counts unfinished deliveries, and notifications with failing deliveries. */
   counts(): Promise<{ waiting: number; failing: number }>;
   /** Removes old deliveries. Returns the number of rows. */
   sweep(now: number): Promise<number>;
 };
 
-/** One process sends to all of them at the same time, so a slow one delays no other. */
+/**
+ * Maximum number of notifications. One process sends to all of them concurrently, so that a slow
+ * target does not delay the others.
+ */
 export const MAX_NOTIFICATIONS = 200;
-/** Longer than a try can take: an e-mail can wait for other ones. */
+/**
+ * Duration of a claim. Must exceed the duration of an attempt, including the wait of an e-mail for
+ * other e-mails.
+ */
 export const NOTICE_CLAIM_MS = 120_000;
-/** A target that is down for a day still gets the message. */
+/**
+ * Berth retries a delivery for this long, so that a target that is down for a day still gets it.
+ */
 export const NOTICE_LIFETIME_MS = 3 * 86_400_000;
 export const NOTICE_KEPT_MS = 30 * 86_400_000;
 export const KEPT_NOTICES = 200;
-/** Changes within this time become one message. */
+/** Changes within this time are batched into one message. */
 export const COLLECT_MS = 2_000;
-/** More changes than this become a digest. */
+/** Maximum number of changes that get separate messages; more become a digest. */
 export const SINGLE_MOST = 3;
 export const DIGEST_ITEMS = 10;
-/** Messages of one notification within PACE_MS. Further changes wait and become a digest. */
+/**
+ * Maximum number of messages of one notification within PACE_MS. Further changes wait and become a
+ * digest.
+ */
 export const PACE = 10;
 export const PACE_MS = 10 * 60_000;
 export const TESTS_A_MINUTE = 6;
 
 const BACKOFF_MS = { first: 5_000, most: 3_600_000 };
 /**
- * Returns the pause before the next try in whole ms, which a target can ask to prolong. `random`: 0
- * to 1.
+ * Returns the backoff before the next attempt in whole ms. A target can request a longer one.
+ * `random`: 0 to 1, for jitter.
  */
 export function noticePause(tries: number, retryAfterMs: number, random: number): number {
   const pause = BACKOFF_MS.first * 3 ** Math.min(tries, 8) * (0.75 + random / 2);
   return Math.round(Math.min(BACKOFF_MS.most, Math.max(pause, retryAfterMs)));
 }
 
-/** Answers that another try rarely changes: the address is wrong or was revoked. */
+/** HTTP statuses that a retry rarely changes: the address is wrong or was revoked. */
 const FINAL = [400, 401, 403, 404, 405, 410, 413, 422];
 const TRIES_IF_FINAL = 4;
 export const isFinal = (status: number, tries: number): boolean =>
@@ -194,8 +205,8 @@ export const isFinal = (status: number, tries: number): boolean =>
 type Filter = Pick<NotificationRecord, 'on' | 'projects' | 'created_at'>;
 
 /**
- * Returns whether a notification reports this change. It hears of the end of a problem only if it
- * could hear of its beginning.
+ * Returns whether a notification reports this change. It reports the end of a problem only if it
+ * could report the beginning.
  */
 export function concerns(
   { on, projects, created_at }: Filter,
@@ -210,7 +221,7 @@ export function concerns(
   return projects.length === 0 || ids().some((id) => projects.includes(id));
 }
 
-/** `items`: the first of `total` changes, at least one. */
+/** Returns the message for changes. `items`: the first of `total` changes, at least one. */
 export function messageOf(items: readonly NoticeItem[], total: number, now: number): Message {
   const [first] = items;
   if (total === 1 && first !== undefined) {

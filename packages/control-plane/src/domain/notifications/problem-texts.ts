@@ -1,6 +1,6 @@
 /**
- * Observations of problems, with the texts that people read: what happened, to which thing, and
- * what to do. Pure.
+ * Turns facts into observations of problems, with texts for people: what happened, to which thing,
+ * and what to do. Pure.
  */
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { type CleanUpRecord, MOST_MISSING } from '../deployments/clean-up.ts';
@@ -12,7 +12,7 @@ import type { VolumeCopy } from '../data/volume-copy.ts';
 
 const MAX_DETAIL = 500;
 const NAMED_PROJECTS = 5;
-/** Part of a disk that is free when the problem begins, and when it ends. */
+/** Free fraction of a disk below which the problem begins, and from which it ends. */
 const DISK_FULL = { begins: 0.1, ends: 0.12 };
 
 const clip = (text: string | null): string | null => {
@@ -89,7 +89,10 @@ const minuteOf = (ms: number): string => new Date(ms).toISOString().slice(0, 16)
 type Node = Pick<NodeRecord, 'id' | 'hostname' | 'role' | 'disk' | 'last_seen_at' | 'deleting_at'>;
 type Named = { id: string; name: string };
 
-/** `isOnline`: null while the control planes have not served long enough to know it. */
+/**
+ * Returns the observations of a node. `isOnline`: null while no control plane has served long
+ * enough to know it.
+ */
 export function ofNode(
   node: Node,
   isOnline: boolean | null,
@@ -120,7 +123,7 @@ export function ofNode(
     };
     observations.push({ kind: 'node_offline', subject: id, at, isProblem, seen: notice });
   }
-  // The figures of a silent node are old.
+  // The disk figures of a silent node are outdated.
   if (node.disk === null || isOnline !== true) return observations;
   observations.push(
     ...ofDisk(
@@ -137,7 +140,9 @@ export function ofNode(
 const VOLUMES = 'volumes:';
 export const isVolumes = (subject: string): boolean => subject.startsWith(VOLUMES);
 export const nodeOfVolumes = (subject: string): string => subject.slice(VOLUMES.length);
-/** `missing`: copies without which the node reports. */
+/**
+ * Returns the observation of missing volumes. `missing`: copies that the reports of the node lack.
+ */
 export function ofVolumes(
   { id, hostname }: Pick<NodeRecord, 'id' | 'hostname'>,
   missing: readonly VolumeCopy[],
@@ -162,7 +167,10 @@ export function ofVolumes(
   return { kind: 'disk', subject: `${VOLUMES}${id}`, at: null, isProblem: true, seen: notice };
 }
 
-/** Returns nothing between the two limits: the problem stays as it is. */
+/**
+ * Returns the observation of a disk, or none between the two limits: the problem then keeps its
+ * state.
+ */
 export function ofDisk(
   subject: string,
   its: string,
@@ -197,8 +205,8 @@ function namesOf(projects: readonly Named[]): string {
 }
 
 /**
- * Returns what a notification about these projects can tell: nothing about other ones, which its
- * readers must not see.
+ * Returns the texts for a notification that is limited to these projects. Omits other projects,
+ * because its readers must not see them. Empty: all projects.
  */
 export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
   const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
@@ -258,7 +266,7 @@ export function ofCertificate(
   return [{ kind: 'certificate', subject: host, at, isProblem: true, seen: notice }];
 }
 
-/** The subject of an open problem no longer exists. */
+/** Returns the observation that ends a problem whose subject no longer exists. */
 export const ofNobody = (kind: Observation['kind'], subject: string): Observation => {
   const title = {
     failed: 'The project was deleted',
@@ -290,7 +298,10 @@ export const diskObservations = (
 const REGISTRY = 'registry:';
 const LACKS_IMAGES: readonly string[] = [MOST_MISSING, 'registry_other'];
 export const isRegistry = (subject: string): boolean => subject === REGISTRY;
-/** `last`: the clean-up that ended last. Another failure says nothing about the images. */
+/**
+ * Returns the observation of missing images. `last`: the clean-up that ended last. Ignores failures
+ * that are unrelated to missing images.
+ */
 export function ofRegistry(
   last: Pick<CleanUpRecord, 'state' | 'error_code' | 'error_message'> | null,
 ): Observation[] {

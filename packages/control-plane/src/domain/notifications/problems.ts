@@ -1,10 +1,12 @@
 /**
- * Problems that notifications report. A problem is identified by its kind and its subject, so that
- * it is reported once until it is over. Pure.
+ * Problems that notifications report. Kind and subject identify a problem, so that it is reported
+ * only once until it is over. Pure.
  *
- * (none) -> open, when it is observed. open -> going, when it is not observed any more. going ->
- * open, when it is observed again: nobody hears of it. going -> ended, after a quiet time, which is
- * longer for a problem that returned often (flapping). ended -> open, when it is observed again.
+ *   (none) ── observed ──▶ open
+ *   open ── no longer observed ──▶ going
+ *   going ── observed again ──▶ open (not reported)
+ *   going ── after a quiet time, which is longer for a flapping problem ──▶ ended
+ *   ended ── observed again ──▶ open
  */
 import type { ProblemKind } from '@berth/wire/notification';
 
@@ -13,15 +15,15 @@ export type Seen = {
   /** One sentence without a full stop. */
   title: string;
   detail: string | null;
-  /** Says what to do. Null for an end. */
+  /** Advice on what to do; null for the end of a problem. */
   advice: string | null;
   /** Path below PUBLIC_URL; null: none. */
   path: string | null;
-  /** Projects that it concerns. */
+  /** Projects that the problem concerns. */
   project_ids: string[];
   /**
-   * Projects that run on the node. `seenBy` adds to the detail those of them that a notification
-   * can name.
+   * Projects that run on the node. `seenBy` adds the names of the projects that the notification
+   * can name to the detail.
    */
   runs?: { id: string; name: string }[];
 };
@@ -30,8 +32,8 @@ export type Observation = {
   kind: ProblemKind;
   subject: string;
   /**
-   * When one control plane observed it, which another one might not know yet; null: it follows from
-   * the database.
+   * When a control plane observed it outside the database, so that other control planes might not
+   * know it yet; null: it was derived from the database.
    */
   at: number | null;
   isProblem: boolean;
@@ -54,23 +56,25 @@ export type ProblemChange = Pick<ProblemRecord, 'kind' | 'subject' | 'seen' | 'o
 };
 
 export type ProblemStore = {
-  /** Returns the problems that are not ended, by key. */
+  /** Returns the problems that have not ended, by key. */
   open(): Promise<Map<string, ProblemRecord>>;
   /**
-   * Judges the observations and writes what changed. Several control planes can call it at a time.
-   * Returns the number of changes.
+   * Judges the observations and writes the changes. Several control planes can call it
+   * concurrently. Returns the number of changes.
    */
   observe(observations: readonly Observation[], clock: Clock): Promise<number>;
   /**
-   * Returns the newest deployment that ran or failed of each project, and what runs now; null: all
-   * projects.
+   * Returns the running deployment of each project, and its newest deployment that ran or failed.
+   * `ids` null: all projects.
    */
   projects(ids: readonly string[] | null): Promise<ProjectStanding[]>;
-  /** Returns the names of projects with a running deployment on each of these nodes. */
+  /** Returns the projects with a running deployment on each of these nodes. */
   onNodes(nodeIds: readonly string[]): Promise<Map<string, { id: string; name: string }[]>>;
-  /** Returns the ids of projects whose running deployments mount each of these datasets. */
+  /**
+   * Returns, for each of these datasets, the ids of projects whose running deployments mount it.
+   */
   onDatasets(datasetIds: readonly string[]): Promise<Map<string, string[]>>;
-  /** Removes old changes, and problems that ended long ago. Returns the number of rows. */
+  /** Removes expired changes and expired ended problems. Returns the number of rows. */
   sweep(now: number): Promise<number>;
 };
 export type Clock = { now: number; uptime: number };
@@ -90,8 +94,8 @@ export type ProjectStanding = {
 
 const MINUTE = 60_000;
 /**
- * Time without the problem after which it is over. A failed deployment is over with the next one
- * that runs.
+ * Quiet time: a problem is over after it has not been observed for this long. A failed deployment
+ * is over as soon as a newer deployment runs.
  */
 const QUIET_MS: Record<ProblemKind, number> = {
   failed: 0,
@@ -101,20 +105,23 @@ const QUIET_MS: Record<ProblemKind, number> = {
   dataset: MINUTE,
   certificate: 0,
 };
-/** A problem that returns within this time after its end flaps. */
+/** A problem that returns within this time after its end counts as flapping. */
 const FLAP_MS = 60 * MINUTE;
 const FREE_FLAPS = 2;
 const LONGEST_QUIET_MS = 60 * MINUTE;
 
-/** Doubles with each return after the second. */
+/**
+ * Returns the quiet time in ms. It doubles with each return after the second, up to
+ * LONGEST_QUIET_MS.
+ */
 export const quietMs = (kind: ProblemKind, flaps: number): number =>
   flaps <= FREE_FLAPS
     ? QUIET_MS[kind]
     : Math.min(LONGEST_QUIET_MS, Math.max(QUIET_MS[kind], MINUTE) * 2 ** (flaps - FREE_FLAPS));
 
-/** Ended problems are kept this long, to notice that they return. */
+/** Retention of ended problems, needed to detect flapping. */
 export const ENDED_KEPT_MS = 24 * 60 * MINUTE;
-/** Changes that are kept for notifications whose target is down. */
+/** Maximum number of changes that are kept for notifications whose target is down. */
 export const KEPT_CHANGES = 20_000;
 
 export const problemKey = ({ kind, subject }: Pick<ProblemRecord, 'kind' | 'subject'>): string =>
@@ -122,15 +129,14 @@ export const problemKey = ({ kind, subject }: Pick<ProblemRecord, 'kind' | 'subj
 
 type Judged = { record: ProblemRecord; change: ProblemChange | null };
 
-/** Returns what an observation changes, or null. */
+/** Returns the changes that an observation causes, or null. */
 export function judge(
   before: ProblemRecord | null,
   observation: Observation,
   { now, uptime }: Clock,
 ): Judged | null {
   const { kind, subject, at, isProblem, seen } = observation;
-  // A control plane that has not looked again yet must not undo what a newer look of another one
-  // found.
+  // An older observation of one control plane must not overwrite a newer one of another.
   if (at !== null && before !== null && at < before.observed_at) return null;
   const observed_at = at ?? now;
   if (isProblem) {

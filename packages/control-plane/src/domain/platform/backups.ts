@@ -1,4 +1,4 @@
-/** The record of the last backups, and when the next one is due. */
+/** Records of the last backups, and the schedule of the next one. */
 
 export type BackupRecord = {
   id: string;
@@ -9,14 +9,14 @@ export type BackupRecord = {
   bytes: number | null;
   error: string | null;
   started_at: number;
-  /** Null: it runs, or its process died. */
+  /** Null while the backup runs, or if its process died. */
   finished_at: number | null;
 };
 
 export type BackupStore = {
   /**
-   * Records a backup that begins. `unlessRunning`: resolves with false, and records nothing, while
-   * another one runs.
+   * Records the start of a backup. `unlessRunning`: resolves with false and records nothing while
+   * another backup runs.
    */
   begin(
     backup: Pick<BackupRecord, 'id' | 'scheduled' | 'target' | 'started_at'>,
@@ -27,11 +27,11 @@ export type BackupStore = {
     result: { name: string; bytes: number } | { error: string },
     now: number,
   ): Promise<void>;
-  /** Returns the last ones, the newest first. */
+  /** Returns the last backups, newest first. */
   list(): Promise<BackupRecord[]>;
 };
 
-/** The mark of a restore in the database. */
+/** Record of a restore in the database. */
 export type Restored = {
   /** Name of the backup. */
   name: string;
@@ -39,12 +39,12 @@ export type Restored = {
   restored_at: string;
   as_new: boolean;
 };
-/** Row of `meta` with Restored as JSON. */
+/** Key in `meta` of the Restored record as JSON. */
 export const RESTORED = 'restored';
 
-/** A backup that has not ended after this time has failed: its process is killed then. */
+/** Time limit of a backup. Berth then kills its process, and the backup has failed. */
 export const LONGEST_BACKUP_MS = 2 * 3_600_000;
-/** Time until the next try after a failure, unless the interval is shorter. */
+/** Pause before a retry after a failure, unless the interval is shorter. */
 const RETRY_MS = 5 * 60_000;
 
 export const lastGood = (backups: readonly BackupRecord[]): BackupRecord | null =>
@@ -52,7 +52,7 @@ export const lastGood = (backups: readonly BackupRecord[]): BackupRecord | null 
     .filter((b) => b.finished_at !== null && b.error === null)
     .sort((a, b) => b.started_at - a.started_at)[0] ?? null;
 
-/** Whether the last backup that ended has failed. `backups`: the newest first. */
+/** Returns whether the last backup that ended has failed. `backups`: newest first. */
 export const isFailing = (backups: readonly BackupRecord[]): boolean =>
   (backups.find((b) => b.finished_at !== null)?.error ?? null) !== null;
 
@@ -65,7 +65,9 @@ export function nextBackupAt(backups: readonly BackupRecord[], intervalMs: numbe
   return Math.max(due, tried + Math.min(RETRY_MS, intervalMs));
 }
 
-/** A backup is late when it is older than two intervals and the time for a retry. */
+/**
+ * Returns whether the last good backup is older than two intervals plus the pause before a retry.
+ */
 export const isLate = (good: BackupRecord | null, intervalMs: number, now: number): boolean =>
   good === null || now - good.started_at > 2 * intervalMs + RETRY_MS;
 
@@ -73,8 +75,8 @@ export const isLate = (good: BackupRecord | null, intervalMs: number, now: numbe
 export type ScheduledBackup = { name: string; target: string; bytes: number; deleted: string[] };
 
 /**
- * BACKUP_TO and its companions. `run` makes one backup in another process; null: another one was
- * running.
+ * Settings of scheduled backups (BACKUP_TO and others). `run` makes one backup in another process;
+ * returns null if another backup was running.
  */
 export type BackupSettings = {
   intervalMs: number;

@@ -1,7 +1,7 @@
 /**
- * Notifications between waiters and commits. Held requests and loops wait for a topic; after a
- * commit the writer notifies its topics. A notifier carries topics to other control planes and can
- * lose some, so a waiter must also poll.
+ * Wakes waiters after commits. Long polls and loops wait for a topic; after a commit the writer
+ * notifies its topics. A notifier carries topics to other control planes and can lose some, so a
+ * waiter must also poll.
  */
 export type Topic =
   | `node:${string}`
@@ -20,7 +20,7 @@ export type Changes = {
   notify(...topics: Topic[]): void;
   /**
    * Resolves to true at the next `notify` of the topic, and to false after `ms` or on abort. Call
-   * it before you read the state.
+   * it before reading the state.
    */
   wait(topic: Topic, ms: number, signal?: AbortSignal): Promise<boolean>;
   on(topic: Topic, listener: () => void): () => void;
@@ -45,7 +45,7 @@ export function createChanges(notifier: Notifier | null = null): Changes {
     };
   };
   const ring = (topics: readonly Topic[]): void => {
-    // A copy, because a listener can remove itself.
+    // Iterates over a copy, because a listener can remove itself.
     for (const topic of new Set(topics))
       for (const listener of Array.from(listeners.get(topic) ?? [])) listener();
   };

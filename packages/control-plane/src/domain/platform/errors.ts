@@ -1,5 +1,5 @@
 /**
- * The errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error
+ * Errors of the domain. api/plugins/errors.ts converts them to problem+json; every other error
  * becomes `internal`.
  */
 import { CodedError } from '@berth/kit/coded-error';
@@ -9,7 +9,7 @@ export type FieldProblem = { field: string; rule: string; message: string };
 
 export class DomainError extends CodedError<ErrorCode> {
   override name = 'DomainError';
-  /** The fields concerned, for `validation` and for conflicts. */
+  /** Invalid or conflicting fields, for `validation` and for conflicts. */
   readonly fields: readonly FieldProblem[];
   /** Seconds until a retry can succeed, or null if unknown. */
   readonly retryAfter: number | null;
@@ -25,10 +25,10 @@ export class DomainError extends CodedError<ErrorCode> {
   }
 }
 
-/** Returns the error for a field whose value another record has (409). */
+/** Returns the error (409) for a field value that another record already has. */
 export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
   new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);
 
-/** Returns a 422 for one field. */
+/** Returns the validation error (422) for one field. */
 export const invalid = (field: string, rule: string, message: string): DomainError =>
   new DomainError('validation', `${field}: ${message}`, [{ field, rule, message }]);

@@ -1,6 +1,5 @@
 /**
- * The feed of events. The stores write each event in the transaction of its change
- * (store/events.ts).
+ * Feed of events. The stores write each event in the transaction of its change (store/events.ts).
  */
 
 import type { ProjectAccess } from '../identity/access.ts';
@@ -19,20 +18,20 @@ export type FeedEvent = {
 };
 
 export type EventFilter = {
-  /** Only the newest events before this number. */
+  /** Reads only the newest events before this number. */
   before?: number;
-  /** Part of the kind or the message, in any case. */
+  /** Text that the kind or the message contains, ignoring case. */
   find?: string;
-  /** Leaves out the events about other people than this user. */
+  /** Id of the reading user. Omits events about other people. */
   reader?: string;
 };
 
 export type EventStore = {
   /**
-   * Reads the events after this number, oldest first; null reads the newest ones. `gap`: events
-   * after this number were removed, or the number is unknown (the database was restored from a
-   * backup); the result then starts with the oldest event. `newest`: 0 if none. `access`: only
-   * events of projects that this caller can see, and events without a project.
+   * Reads the events after number `after`, oldest first; null reads the newest events. `gap`:
+   * events after this number were removed, or the number is unknown (the database was restored from
+   * a backup); the result then starts with the oldest event. `newest`: 0 if there are no events.
+   * `access`: only events of projects that this caller can see, and events without a project.
    */
   read(
     after: number | null,

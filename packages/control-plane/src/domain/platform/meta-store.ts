@@ -9,6 +9,6 @@ export type MetaStore = {
   setOnce(key: string, value: string): Promise<string>;
   set(key: string, value: string): Promise<void>;
   startingWith(prefix: string): Promise<{ key: string; value: string }[]>;
-  /** Overwrites the value before it removes the row, so that the database file does not keep it. */
+  /** Overwrites the value before removing the row, so that the database file does not keep it. */
   remove(key: string): Promise<void>;
 };

@@ -12,24 +12,27 @@ import type {
 
 /** Counts for /metrics. */
 export type MetricsStore = {
-  /** Returns the size on disk and the free part of it, in bytes. */
+  /** Returns the size of the database on disk and its unused part, in bytes. */
   size(): Promise<{ bytes: number; free: number }>;
   /** Calls the listener after each statement. */
   onQuery(listener: (operation: QueryKind, seconds: number) => void): void;
-  /** Returns open tasks by kind and state, with the creation of the oldest one. */
+  /** Counts open tasks by kind and state, with the creation time of the oldest. */
   openTasks(): Promise<{ kind: TaskKind; status: TaskState; count: number; oldest_at: number }[]>;
-  /** Returns running deployments by health; null before the first report. */
+  /** Counts running deployments by health; null: no report yet. */
   running(): Promise<{ health: HealthState | null; count: number }[]>;
-  /** Returns the creation of the oldest deployment in each state that is not settled. */
+  /** Returns the creation time of the oldest deployment in each state that is not settled. */
   oldestUnsettled(): Promise<{ status: DeploymentState; created_at: number }[]>;
   /**
-   * Counts the nodes of each role that reported since `onlineSince`, and the others. Lists the free
-   * storage of the fullest nodes.
+   * Counts the nodes of each role that reported since `onlineSince` (online) and the others
+   * (offline). Lists the free storage of the fullest nodes.
    */
   nodes(onlineSince: number, maxStorageRows: number): Promise<NodeFigures>;
 };
 
-/** `wait`: for a lock of another program or thread, or for a server that does not answer. */
+/**
+ * `wait`: time spent waiting for a lock of another program or thread, or for a server that does not
+ * answer.
+ */
 export const QUERY_KINDS = ['read', 'write', 'commit', 'other', 'wait'] as const;
 
 export type QueryKind = (typeof QUERY_KINDS)[number];

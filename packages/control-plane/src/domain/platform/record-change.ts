@@ -1,4 +1,4 @@
-/** Decisions on the current record inside a store's transaction. */
+/** Types of decisions about the current record inside a store's transaction. */
 
 /** A change, or a function that returns the change for the current record. */
 export type RecordChange<R, C> = C | ((present: R) => C);

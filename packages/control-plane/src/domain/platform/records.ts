@@ -24,7 +24,7 @@ import type { BuildArgs, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
-/** The settings of a project. Each deployment has a copy of the settings at its request. */
+/** Settings of a project. Each deployment stores a copy from the time of its request. */
 export type ProjectSettings = Required<{
   [K in keyof Omit<ProjectPatch, 'env' | 'build_args'>]: Exclude<ProjectPatch[K], undefined>;
 }> & {
@@ -35,21 +35,18 @@ export type ProjectSettings = Required<{
 export type ProjectRecord = ProjectSettings & {
   id: string;
   name: string;
-  /**
-   * Rises with each committed plan of the project. A plan is stale if it was made for another
-   * value.
-   */
+  /** Increases with each committed plan of the project. A plan for another value is stale. */
   flow_version: number;
-  /** Rises with each change of a secret. */
+  /** Increases with each change of a secret. */
   secrets_version: number;
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;
-  /** Whether the deletion also deletes its volumes. */
+  /** True if the deletion also deletes the volumes of the project. */
   deletes_volumes: boolean;
   /**
-   * Set by a stop, null again when a deployment is live. Pushes, new data and drains do not start a
-   * stopped project.
+   * Set when the project is stopped; null again when a deployment is live. Pushes, new data and
+   * drains do not start a stopped project.
    */
   stopped_at: number | null;
   created_at: number;
@@ -58,28 +55,28 @@ export type ProjectRecord = ProjectSettings & {
 
 export type Failure = { code: FailureCode; message: string };
 /**
- * A node that lost this deployment. A node that stopped reporting is eligible again after its next
- * report. With `error` the node itself reported that it cannot work (engine down, disk full); the
+ * Loss of this deployment by a node. A node that stopped reporting is eligible again after its next
+ * report. `error`: the node itself reported that it cannot work (engine down, disk full); the
  * deployment then goes to another node.
  */
 export type NodeLoss = { node_id: string; at: number; error?: Failure };
 
 /**
  * Time that a deployment has waited in its current state, by the uptime clock
- * (domain/platform/uptime.ts). `state_since` identifies the state; a timer of an earlier state is
+ * (domain/platform/uptime.ts). `state_since` identifies the state; a timer of a previous state is
  * ignored. `running_since` is null while the deployment waits for a task of Berth.
  */
 export type Timer = { state_since: number; ran_ms: number; running_since: number | null };
 
 /**
- * Number of failed removals or starts of its container in a row, and the earliest next attempt by
- * the uptime clock.
+ * Number of consecutive failed removals or starts of the container, and the earliest time of the
+ * next attempt (uptime clock).
  */
 export type Retry = { tries: number; not_before: number };
 
 /**
- * A dataset of a release. `version` is null for `readwrite`. `told`: the newest version that its
- * story mentions.
+ * A dataset of a release. `version` is null for `readwrite`. `told`: newest version that the story
+ * of the deployment mentions.
  */
 export type PinnedDataset = {
   dataset_id: string;
@@ -97,8 +94,8 @@ export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: numbe
 
 /**
  * A rollback. `from`: number of the deployment that it replaced. `set_aside`: project settings that
- * differ from the release that came back, each with a digest of its value at that moment. They are
- * no drift, until somebody changes them again.
+ * differ from the restored release, each with a digest of its value at the rollback. They do not
+ * count as drift until somebody changes them again.
  */
 export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
 
@@ -110,16 +107,16 @@ export type DeploymentRecord = {
   settings: ProjectSettings;
   requested_commit: string | null;
   note: string | null;
-  /** Null if an earlier version of Berth created the row; also `trigger` and `phases`. */
+  /** Null if an older version of Berth created the row, like `trigger` and `phases`. */
   created_by: CreatedBy | null;
   trigger: Trigger | null;
   branch: string | null;
   commit_message: string | null;
   commit_author: string | null;
   phases: PhaseRecord[] | null;
-  /** The deployment whose release is deployed again, without a build. */
+  /** Id of the deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
-  /** Null: not a rollback, nor a restart or move of one. */
+  /** Null if the deployment is neither a rollback nor a restart or move of a rollback. */
   rolled_back: RolledBack | null;
   error: Failure | null;
   cancel_requested_at: number | null;
@@ -127,11 +124,14 @@ export type DeploymentRecord = {
   image_tag: string | null;
   image_digest: string | null;
   /**
-   * Time at which a clean-up removed its image from the registry, or missed it there; null or
+   * Time at which a clean-up removed the image from the registry or found it missing; null or
    * absent: the registry has it.
    */
   image_removed_at?: number | null;
-  /** No clean-up removed it: the registry lacked it, and each clean-up looks again. */
+  /**
+   * True if the registry lacked the image although no clean-up removed it. Each clean-up checks
+   * again.
+   */
   image_missing?: boolean;
   /** Architecture of the image in Go’s names, or null if its builder did not report it. */
   image_arch: string | null;
@@ -140,7 +140,7 @@ export type DeploymentRecord = {
   container_id: string | null;
   host_port: number | null;
   /**
-   * Time at which its route was published. The deployment is `running` only after the proxy serves
+   * Time at which the route was published. The deployment is `running` only once the proxy serves
    * the route.
    */
   route_published_at: number | null;
@@ -149,32 +149,33 @@ export type DeploymentRecord = {
   /** Nodes that lost the current task. */
   losses: NodeLoss[];
   /**
-   * Versions of its deploy task, then the versions that the node reports as mounted. Null before.
+   * Dataset versions of the deploy task, later the versions that the node reports as mounted. Null
+   * before the deploy task.
    */
   datasets: PinnedDataset[] | null;
-  /** Secrets that its container got, without values. Null: none, or not started yet. */
+  /** Secrets that the container received, without values. Null: none, or not started yet. */
   secrets: SecretPrint[] | null;
   /**
-   * Text of `waiting_reason`, for people. The story gets a line when it changes. No decision depends
-   * on this text.
+   * Human-readable text of `waiting_reason`. When it changes, the story gets a line. No decision
+   * depends on this text.
    */
   waiting: string | null;
-  /** Null also in rows of an earlier version; read it by `waitReasonOf`. */
+  /** Also null in rows that an older version wrote; read it with `waitReasonOf`. */
   waiting_reason: WaitReason | null;
   /**
-   * Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after
-   * its node confirmed it.
+   * Set if this running deployment must stop for a newer version (flow/single-writer.ts); `stopped`
+   * once its node has confirmed the stop.
    */
   stopped_first: StoppedFirst | null;
   created_at: number;
   state_since: number;
   finished_at: number | null;
-  /** Timer of its current state: first the queue, then the proxy. Null before its start. */
+  /** Timer of the current state: first for the queue, then for the proxy. Null before it starts. */
   timer: Timer | null;
   retry: Retry | null;
   /**
-   * Builds of the project in a row that newer requests superseded, without a version that went live
-   * in between.
+   * Number of consecutive builds of the project that newer requests superseded, since a version
+   * last went live.
    */
   builds_given_up: number;
   /**
@@ -229,10 +230,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  /**
-   * Null for `sync` and `clean`, which belong to a node and to no project, and for looks before a
-   * project exists.
-   */
+  /** Null for `sync` and `clean`, which belong to a node only, and for looks without a project. */
   project_id: string | null;
   /** Null for `sync`, `clean` and `look`. */
   deployment_id: string | null;
@@ -240,23 +238,23 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   attempt: number;
   payload: Payload[K];
   /**
-   * The lease of the current attempt. Null until an agent claims the task; contract-only agents
-   * never claim.
+   * Lease of the current attempt. Null until an agent claims the task; contract-only agents never
+   * claim tasks.
    */
   lease_token: string | null;
   /**
-   * Uptime clock (domain/platform/uptime.ts), like the two deadlines. For an ended task: the time
-   * of its end.
+   * Time of the uptime clock (domain/platform/uptime.ts), like the two deadlines. For an ended
+   * task: the time of its end.
    */
   lease_expires_at: number | null;
-  /** A task that is not claimed by then is reassigned. */
+  /** The task is reassigned if no agent has claimed it by this time. */
   queue_deadline_at: number;
-  /** A task that has not ended by then fails, whatever its agent reports. */
+  /** The task fails if it has not ended by this time, whatever its agent reports. */
   wall_deadline_at: number;
   cancel_requested_at: number | null;
   /** The accepted report. An identical repeated report gets the same answer. */
   report: TaskReport | null;
-  /** Progress of its copies from the last report. */
+  /** Progress of dataset copies in the last report. */
   progress: (TaskProgress & { copied_at?: number }) | null;
   created_at: number;
   started_at: number | null;
@@ -264,8 +262,8 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
 };
 
 /**
- * A node whose last list contained `container`, which a later node reported too. `boot_id`: the old
- * node's process at that time.
+ * An old node whose last report contained `container`, which a newer node also reported. `boot_id`:
+ * process of the old node at that time.
  */
 export type EarlierNode = { id: string; boot_id: string | null; container: string };
 
@@ -280,31 +278,31 @@ export type NodeRecord = {
   /** Null for a contract-only agent. */
   agent_version: string | null;
   boot_id: string | null;
-  /** These four are null if the agent does not send them. */
+  /** Null if the agent does not send it, like `engine`, `capabilities` and `disk`. */
   arch: string | null;
   engine: NodeEngine | null;
   capabilities: string[] | null;
   disk: NodeDisk | null;
-  /** Whether it has its own secret. Only that secret is then valid for the node. */
+  /** True if the node has its own secret. Only that secret is then valid for the node. */
   has_secret: boolean;
-  /** Another process that used its name, perhaps long ago. */
+  /** Another process that has used the name of this node, even if long ago. */
   doubled: Doubled | null;
   schedulable: boolean;
   deleting_at: number | null;
   cached: CachedDataset[];
-  /** Recent copy rate in bytes per second, or null if it never copied. */
+  /** Recent copy rate in bytes per second; null if the node never copied. */
   copy_rate: number | null;
-  /** Set by a drain; `finished_at` is set when no deployment is left. */
+  /** Set by a drain; `finished_at` is set once no deployment is left on the node. */
   drain: DrainRecord | null;
   containers: ObservedContainer[];
-  /** Nodes that its machine was before (domain/nodes/renamed-machine.ts). */
+  /** Nodes as which the same machine registered before (domain/nodes/renamed-machine.ts). */
   earlier_nodes: readonly EarlierNode[];
   /**
    * Time of the last report of `containers` by the uptime clock (domain/platform/uptime.ts), or
    * null.
    */
   observed_at: number | null;
-  /** The agent made that report after this time by the uptime clock; null: unknown. */
+  /** Uptime after which the agent made that report (lower bound); null: unknown. */
   observed_since: number | null;
   last_seen_at: number;
   last_polled_at: number | null;
@@ -315,13 +313,13 @@ export type NodeRecord = {
 export type JoinTokenRecord = {
   id: string;
   role: NodeRole;
-  /** The only hostname that can use it, or null for any. */
+  /** The only hostname that can use the token; null: any. */
   name: string | null;
   created_by: string | null;
   created_at: number;
   expires_at: number;
   used_at: number | null;
-  /** The node that joined with it. */
+  /** The node that joined with the token. */
   node_id: string | null;
 };
 
@@ -338,7 +336,7 @@ export type DrainRecord = {
   started_at: number;
   finished_at: number | null;
   moved: number;
-  /** Moves by project id: the number of tries and the problem of the last one. */
+  /** Moves by project id: number of attempts, and the problem of the last attempt. */
   tries: Record<
     string,
     { count: number; deployment_id: string | null; problem: string | null; at: number }
@@ -353,17 +351,20 @@ export type RouteRecord = {
   host_ip: string;
   host_port: number;
   /**
-   * Time at which its container was observed at this address: of two routes with one address, the
-   * later one counts.
+   * Time at which the container was observed at this address. If two routes have the same address,
+   * the later one counts.
    */
   published_at: number;
-  /** Set while the project is stopped: its host gets a page, and the address is not used. */
+  /**
+   * Set while the project is stopped: the proxy serves a page for its host and does not use the
+   * address.
+   */
   stopped?: true;
 };
 
 /**
  * Identity of the share at the first good scan. Later scans must find the same share. `accepted`: a
- * person said that whatever share the next scan finds is the right one.
+ * person accepted in advance the share that the next scan finds.
  */
 export type ShareIdentity = {
   marker: string | null;
@@ -377,7 +378,7 @@ export type DatasetRecord = {
   nfs_path: string;
   status: DatasetState;
   problem: string | null;
-  /** The newest version, or null until the first scan has ended. */
+  /** Newest version; null until the first scan has ended. */
   version: number | null;
   manifest_digest: string | null;
   files: number;
@@ -389,8 +390,8 @@ export type DatasetRecord = {
   scan_full: boolean;
   accept_loss: boolean;
   /**
-   * The control plane that scans it. The claim excludes others until `scanning_until` (uptime
-   * clock).
+   * Token of the claim of the control plane that scans the dataset. Excludes others until
+   * `scanning_until` (uptime clock).
    */
   scanning_by: string | null;
   scanning_until: number | null;
@@ -420,7 +421,7 @@ export type UserRecord = {
   created_at: number;
 };
 
-/** `at`: the last time; `since`: the first time of a line that occurred `count` times. */
+/** `at`: last occurrence of the line; `since`: first occurrence, if it occurred `count` times. */
 export type EventRecord = Omit<DeploymentEvent, 'at' | 'since'> & { at: number; since?: number };
 
 export type LogLineRecord = {

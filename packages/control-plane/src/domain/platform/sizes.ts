@@ -1,7 +1,7 @@
 /** Formats bytes for people. */
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB'] as const;
 
-/** Uses powers of 1,000, like disk vendors and the placement score. */
+/** Returns the size as text in powers of 1,000, like disk vendors and the placement score. */
 export function bytesText(bytes: number): string {
   let unit = 0;
   let value = bytes;

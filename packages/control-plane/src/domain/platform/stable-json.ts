@@ -8,8 +8,8 @@ export function stableJson(value: unknown): string {
 }
 
 /**
- * Equal values have equal digests. It is no cryptographic hash: 64 bits, to notice that a value
- * changed.
+ * Returns a 64-bit digest that detects a changed value. Equal values have equal digests. Not a
+ * cryptographic hash.
  */
 export function digestOf(value: unknown): string {
   const text = stableJson(value) ?? '';

@@ -1,6 +1,6 @@
 /**
- * Measurements for Prometheus. The flow and the loops emit them, and api/metrics.ts listens. No
- * decision depends on them.
+ * Measurements for Prometheus. The flow and the loops emit them; api/metrics.ts listens. No
+ * decision depends on a measurement.
  */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { FailureCode } from '@berth/wire/errors';
@@ -17,9 +17,9 @@ import type { PhaseRecord } from './records.ts';
 import type { Overdue } from '../deployments/task-store.ts';
 
 export type Measured =
-  /** A deployment went live or ended before. `code`: why it failed. */
+  /** A deployment went live, or ended without going live. `code`: why it failed. */
   | { what: 'deployment'; outcome: DeploymentState; code: FailureCode | null }
-  /** The same deployment, as a trace shows it. Times in ms since 1970. */
+  /** The same deployment with the details for a trace. Times in ms since the epoch. */
   | {
       what: 'settled';
       id: string;
@@ -32,13 +32,13 @@ export type Measured =
       phases: readonly PhaseRecord[];
     }
   /**
-   * A phase of a deployment that settled. `completed`: another phase followed, or the deployment
-   * went live.
+   * A phase of a settled deployment. `completed`: another phase followed, or the deployment went
+   * live.
    */
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
-  /** `seconds`: since an agent started the task, or null if none did. */
+  /** `seconds`: time since an agent started the task; null if no agent did. */
   | { what: 'task'; kind: TaskKind; end: TaskState; seconds: number | null }
-  /** `accepted`: Berth checks the branch. */
+  /** `accepted`: Berth still checks the branch. */
   | { what: 'delivery'; verdict: Verdict | 'accepted' }
   | { what: 'commit status'; outcome: 'sent' | 'retried' | 'given up' }
   | { what: 'notification'; outcome: 'sent' | 'retried' | 'given up' }
@@ -99,7 +99,7 @@ function settledOf(
 /** Returns the measurements of a committed plan. */
 export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks' | 'live'>): Measured[] {
   const outcomes = plan.changeDeployments.flatMap(({ id, from, set }): Measured[] =>
-    // A deployment that ran was counted when it went live.
+    // A deployment that ran was already counted when it went live.
     set.status === undefined || set.status === from || isSettled(from) || !isSettled(set.status)
       ? []
       : [

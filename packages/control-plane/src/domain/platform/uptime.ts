@@ -1,33 +1,35 @@
 /**
- * The uptime clock of all deadlines. It runs only while a control plane serves: without one, agents
+ * Uptime clock for all deadlines. It runs only while a control plane serves: otherwise agents
  * cannot claim, renew or report, so that time must not count. The clock is stored in the database,
- * and several control planes share it.
+ * and all control planes share it.
  *
- * running ─(beat within `gapMs` of the one before)─▶ running: the clock advances by the measured time
- * running ─(stopped, stalled, or without its database for longer)─▶ gap: the clock advances by at most `gapMs`, and `since` starts again
+ *   running ── beat within `gapMs` of the previous beat ──▶ running: advances by the measured time
+ *   running ── later beat (stop, stall, no database) ──▶ gap: advances by at most `gapMs`, and
+ *                                                        `since` restarts
  *
- * None runs ahead of time. Two of them differ by at most the time between two beats (about 1 s,
- * never more than `gapMs`) and one round trip to the database. So a lease that one control plane
- * grants and another ends is shorter by at most that.
+ * The clock of a control plane never runs faster than real time. The clocks of two control planes
+ * differ by at most the time between two beats (about 1 s, never more than `gapMs`) plus one round
+ * trip to the database. A lease that one control plane grants and another ends is shorter by at
+ * most this difference.
  *
- * It advances by the monotonic clock, so a jump of the machine's clock does not change it. After a
- * stall a control plane takes the value of the others and gives agents a grace period before any
- * deadline counts as missed.
+ * The clock advances by the monotonic clock, so a jump of the machine's clock does not change it.
+ * After a stall, a control plane takes over the value of the others and gives agents a grace period
+ * before any deadline counts as missed.
  */
 
 /**
- * `at`: the uptime clock in ms. `since`: its value at the start of this control plane's current
- * uninterrupted service.
+ * `at`: value of the uptime clock in ms. `since`: its value when the current uninterrupted service
+ * of this control plane began.
  */
 export type Uptime = { at: number; since: number };
 
 export type UptimeClock = {
   /**
-   * Reads the clock, with a query if the last value is older than FRESH_MS. Throws what the
-   * database throws.
+   * Reads the clock; queries the database if the last value is older than FRESH_MS. Rethrows errors
+   * of the database.
    */
   now(): Promise<Uptime>;
-  /** Returns the clock without a query; never ahead of `now`. */
+  /** Returns the clock without a query; never later than `now`. */
   estimate(): Uptime;
 };
 
@@ -38,13 +40,13 @@ export type UptimeStore = {
   raise(at: number): Promise<number>;
 };
 
-/** The longest time between two beats that counts as service without a gap. */
+/** Longest time between two beats that counts as uninterrupted service. */
 const LONGEST_GAP_MS = 5_000;
 /** A caller waits for a new beat if the last one is older than this. */
 const FRESH_MS = 500;
 /**
- * A deadline counts as missed after this many grace periods of uptime, however often service was
- * interrupted.
+ * A deadline counts as missed at the latest after this many grace periods of uptime, however often
+ * service was interrupted.
  */
 const MOST_GRACES = 3;
 
@@ -63,20 +65,22 @@ export async function createUptimeClock(deps: {
   store: UptimeStore;
   monotonic: () => number;
   wall: () => number;
-  /** The gap must be shorter than the remaining time of a lease that is renewed in time. */
+  /**
+   * Duration of a lease. A gap must be shorter than the time that a lease renewed on time has left.
+   */
   leaseMs: number;
 }): Promise<UptimeClock> {
   const { store, monotonic, wall } = deps;
   const gapMs = Math.min(LONGEST_GAP_MS, deps.leaseMs / 4);
   let clock = await store.read(wall());
-  // After the answer: another control plane might have written the value meanwhile, and the clock
-  // must not run ahead of time.
+  // Read after the database answers: another control plane might have written the value meanwhile,
+  // and the clock must not run ahead.
   let beatAt = monotonic();
   let wallAt = wall();
   let since = clock;
   let beating: Promise<void> | null = null;
 
-  /** With fractions of a millisecond, so that no beat rounds up. */
+  /** Returns the clock with fractions of a millisecond, so that no beat rounds up. */
   const exact = (at: number): number => clock + Math.min(at - beatAt, gapMs);
   const advanced = (at: number): number => Math.floor(exact(at));
 
@@ -86,7 +90,7 @@ export async function createUptimeClock(deps: {
     const clockJumped = Math.abs(machine - wallAt - (at - beatAt)) > gapMs;
     const stalled = at - beatAt > gapMs;
     const reached = await store.raise(Math.floor(own));
-    // Another control plane might have measured its value as late as now, not at `at`.
+    // Another control plane might have measured `reached` as late as now, not at `at`.
     const others = reached - (monotonic() - at);
     [beatAt, wallAt, clock] = [at, machine, Math.max(own, others)];
     if (stalled || clockJumped) since = advanced(at);
@@ -96,7 +100,7 @@ export async function createUptimeClock(deps: {
     estimate: () => ({ at: advanced(monotonic()), since }),
     async now() {
       const asked = monotonic();
-      // One beat that starts after the call is enough, however long the database takes.
+      // A beat that started before the call might be too old; one that starts after it is enough.
       for (let beats = 0; beats < 2 && asked - beatAt > FRESH_MS; beats++) {
         beating ??= beat().finally(() => {
           beating = null;

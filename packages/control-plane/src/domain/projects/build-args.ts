@@ -3,14 +3,13 @@ import { type BuildArgs, MAX_BUILD_ARG_BYTES, MAX_BUILD_ARGS } from '@berth/wire
 import type { FieldProblem } from '../platform/errors.ts';
 
 /**
- * BuildKit reads arguments with these names itself. BUILDKIT_SYNTAX would choose a frontend that
- * the builder does not allow, and BUILDKIT_CACHE_MOUNT_NS would open the cache mounts of another
- * project.
+ * Names that BuildKit interprets itself. BUILDKIT_SYNTAX would choose a frontend that the builder
+ * does not allow, and BUILDKIT_CACHE_MOUNT_NS would open the cache mounts of another project.
  */
 const OF_BUILDKIT = /^BUILDKIT_/i;
 /**
- * Builders of earlier versions pass build secrets in variables of such names, and an argument of
- * the same name would show the secret.
+ * Names that Berth reserves. Builders of older versions pass build secrets in variables with such
+ * names, and an argument with the same name would reveal the secret.
  */
 const OF_BERTH = /^BERTH_/i;
 

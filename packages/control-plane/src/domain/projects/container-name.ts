@@ -1,4 +1,4 @@
-/** The name of the container that serves a project (docs/contract.md "Deployment flow"). */
+/** Name of the container that serves a project (docs/contract.md "Deployment flow"). */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeRecord, ProjectSettings } from '../platform/records.ts';
 
@@ -6,7 +6,7 @@ export const finalName = (settings: Pick<ProjectSettings, 'domain_prefix'>): str
   `svc-${settings.domain_prefix}`;
 
 /**
- * Returns whether the node of a running deployment reports its container under another name than
+ * Returns whether the node of a running deployment reports its container under a name that is not
  * the final one.
  */
 export const isMisnamedOn = (nodes: readonly NodeRecord[], d: DeploymentRecord): boolean =>

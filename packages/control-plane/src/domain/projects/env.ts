@@ -1,4 +1,4 @@
-/** Changes to environment variables by key (RFC 7396), and their limits. Pure. */
+/** Applies changes to environment variables by key (RFC 7396), and checks their limits. Pure. */
 import { type Env, type EnvPatch, MAX_ENV, MAX_ENV_BYTES } from '@berth/wire/project';
 import type { FieldProblem } from '../platform/errors.ts';
 

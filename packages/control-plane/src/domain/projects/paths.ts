@@ -50,7 +50,8 @@ const IN_REPOSITORY: readonly Rule[] = [
 ];
 
 /**
- * Checks the path of a file in the repository. The builder checks that no symlink leads out of it.
+ * Checks the path of a file in the repository. The builder checks that no symlink leads outside the
+ * repository.
  */
 export const repoPathProblem = (path: string, field: string): FieldProblem | null =>
   check(IN_REPOSITORY, path, field);
@@ -78,13 +79,13 @@ const FOLDER: readonly Rule[] = [
 ];
 
 /**
- * Checks the path of a folder in the repository. The builder checks that no symlink leads out of
- * it.
+ * Checks the path of a folder in the repository. The builder checks that no symlink leads outside
+ * the repository.
  */
 export const repoFolderProblem = (path: string, field: string): FieldProblem | null =>
   check(FOLDER, path, field);
 
-/** A mount on these paths would break any container. */
+/** Paths on which a mount would break any container. */
 const KERNEL = ['/proc', '/sys', '/dev'];
 const IN_CONTAINER: readonly Rule[] = [
   { rule: 'absolute', message: 'must begin with “/”', broken: (p) => !p.startsWith('/') },
@@ -106,7 +107,7 @@ export const mountPathProblem = (path: string, field: string): FieldProblem | nu
   check(IN_CONTAINER, path, field);
 
 const ON_THE_WEB: readonly Rule[] = [
-  // `new URL('//host/x', base)` would ask another host.
+  // `new URL('//host/x', base)` would address another host.
   { rule: 'path_only', message: 'must not begin with “//”', broken: (p) => p.startsWith('//') },
   { rule: 'no_fragment', message: 'must not contain “#”', broken: (p) => p.includes('#') },
   {
@@ -143,13 +144,13 @@ const ON_THE_SHARE: readonly Rule[] = [
 ];
 
 /**
- * Checks the path of a folder on the share. monitor/check-folder.ts checks on the disk that it
- * exists and that no symlink leads out.
+ * Checks the path of a folder on the share. monitor/check-folder.ts checks on the disk that the
+ * folder exists and that no symlink leads outside the share.
  */
 export const nfsPathProblem = (path: string, field: string): FieldProblem | null =>
   check(ON_THE_SHARE, path, field);
 
-/** Returns whether `path` is below `folder`, compared by whole parts. */
+/** Returns whether `path` is below `folder`, comparing whole path segments. */
 export const liesInside = (path: string, folder: string): boolean => path.startsWith(`${folder}/`);
 
 /** Normalizes a path: `./a//b/` becomes `a/b`. */

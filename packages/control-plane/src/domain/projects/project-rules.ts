@@ -1,6 +1,6 @@
 /**
- * Rules for a project beyond its schema. All violated rules are returned together, each with its
- * field. Pure.
+ * Checks the rules for a project that its schema cannot express. Returns all violated rules
+ * together, each with its field. Pure.
  */
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
@@ -24,18 +24,18 @@ import type { ProjectSettings } from '../platform/records.ts';
 
 export type ProjectRules = GitUrlRules &
   DomainRules & {
-    /** AUTH_SERVICE_URL is set, so logins are possible. */
+    /** True if AUTH_SERVICE_URL is set, so that logins are possible. */
     hasLogin: boolean;
-    /** Labels below the base domain that the platform uses itself. */
+    /** Domain prefixes that the platform uses itself. */
     reservedPrefixes: readonly string[];
-    /** Returns the name of a dataset, or null if none has this id. */
+    /** Returns the name of a dataset, or null if no dataset has this id. */
     datasetName: (id: string) => string | null;
   };
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
 /**
- * Adds the defaults. Without a given value, `replace` depends on the datasets and volumes
+ * Adds the defaults. The default of `replace` depends on the datasets and volumes
  * (docs/interfaces.md "Project").
  */
 export function settingsOf(input: ProjectCreate): Settings {
@@ -58,7 +58,7 @@ export function settingsOf(input: ProjectCreate): Settings {
   };
 }
 
-/** Two mounts of a project whose paths are equal, or one inside the other. */
+/** Returns the problem of two mounts with equal or nested paths. */
 const overlapProblem = (field: string, path: string, other: string): FieldProblem =>
   path === other
     ? { field, rule: 'unique', message: `two datasets cannot be mounted at one path (${path})` }
@@ -68,9 +68,7 @@ const overlapProblem = (field: string, path: string, other: string): FieldProble
         message: `${path} and ${other}: one would be mounted inside the other`,
       };
 
-/**
- * Checks the rules of the fields in `changed` against `settings`, which already include the change.
- */
+/** Checks the fields in `changed`. `settings` are the settings with the change applied. */
 export function projectProblems(
   changed: Partial<ProjectSettings> & { name?: string },
   settings: ProjectSettings,
@@ -129,10 +127,11 @@ const NO_LOGIN: FieldProblem = {
 };
 
 /**
- * Project `x` has the routers `x` and `x-http`, so no project must have a name like the second one.
+ * Checks the name. Project `x` has the routers `x` and `x-http`, so a project name must not end
+ * with `-http`.
  */
 const nameProblem = (name: string): FieldProblem | null => {
-  // The dashboard has the page of a new project there.
+  // The dashboard uses this path for the page that creates a project.
   if (name === 'new')
     return {
       field: 'name',
@@ -212,7 +211,10 @@ function datasetProblems(
   });
 }
 
-/** The store checks this rule too, because two concurrent changes can each be valid alone. */
+/**
+ * Checks `replace` against the mounts. The store checks this rule again, because two concurrent
+ * changes can each be valid alone.
+ */
 export const replaceProblem = (
   settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>,
 ): FieldProblem | null =>

@@ -12,7 +12,8 @@ export type ProjectStore = {
   /**
    * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws
    * name_taken, domain_prefix_taken, domain_taken, validation (a dataset is unknown or being
-   * deleted, a member is unknown). `access`: errors name no project that this caller must not see.
+   * deleted, a member is unknown). `access`: errors do not name projects that this caller must not
+   * see.
    */
   create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
   /** Throws not_found. */
@@ -22,23 +23,26 @@ export type ProjectStore = {
   /** `access`: only projects that this caller can see. */
   list(page: Page, filter?: ProjectFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
   /**
-   * Returns what decides who can see the project with this id, else with this name; null if there
-   * is none.
+   * Returns the fields that decide who can see the project with this id, else with this name; null
+   * if there is no such project.
    */
   guarded(idOrName: string): Promise<Guarded | null>;
-  /** Returns those of these ids that the caller can see. A deleted project counts as it was. */
+  /**
+   * Returns the ids of the given projects that the caller can see. For a deleted project, its
+   * members at the deletion decide.
+   */
   visible(ids: readonly string[], access: ProjectAccess): Promise<Set<string>>;
   /**
-   * Removes members of projects that are gone and of which no event is left. Returns the number of
+   * Removes the stored members of deleted projects that have no events left. Returns the number of
    * removed rows.
    */
   sweep(now: number): Promise<number>;
   /** Returns the id of the project with this id, else with this name, else null. */
   idOf(idOrName: string): Promise<string | null>;
   /**
-   * Changes the given fields and raises flow_version. A function as `change` runs inside the
-   * transaction with the current project, possibly more than once, and throws to reject. A prefix
-   * is also taken while another project still serves under it. Throws not_found,
+   * Changes the given fields and increments flow_version. If `change` is a function, it runs inside
+   * the transaction with the current project, possibly more than once, and throws to reject. A
+   * prefix also counts as taken while another project still serves under it. Throws not_found,
    * domain_prefix_taken, domain_taken, being_deleted, validation. `access`: as in `create`.
    */
   patch(
@@ -48,8 +52,8 @@ export type ProjectStore = {
     access?: ProjectAccess,
   ): Promise<ProjectRecord>;
   /**
-   * Marks it for deletion and raises flow_version. Idempotent. `volumes`: its volumes are deleted
-   * too; without it they stay on their nodes. Throws not_found.
+   * Marks the project for deletion and increments flow_version. Idempotent. `volumes`: true deletes
+   * its volumes too; otherwise they stay on their nodes. Throws not_found.
    */
   markDeleting(
     id: string,
@@ -58,10 +62,10 @@ export type ProjectStore = {
   ): Promise<ProjectRecord>;
   listDeleting(): Promise<ProjectRecord[]>;
   /**
-   * Removes a marked project with its data if none of its tasks is open and no node reports a
-   * container of it. Returns whether it was removed.
+   * Removes a marked project with its data if it has no open task and no node reports a container
+   * of it. Returns whether the project was removed.
    */
   removeIfGone(id: string): Promise<boolean>;
-  /** Returns the id of the running deployment by project id. */
+  /** Returns the id of the running deployment of each project, by project id. */
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
 };

@@ -1,7 +1,7 @@
 /** Judges the certificate that the reverse proxy serves for a host. Pure. */
 import type { CertificateState } from '@berth/wire/certificate';
 
-/** The answer of one https entry point to a TLS handshake for a host. */
+/** Result of a TLS handshake for a host at one https entry point. */
 export type Handshake =
   | {
       kind: 'certificate';
@@ -10,14 +10,14 @@ export type Handshake =
       issuer: string;
       notBefore: number;
       notAfter: number;
-      /** Null if the certificate is for this host, else the names that it has. */
+      /** Null if the certificate is valid for this host, else the names in it. */
       otherNames: string | null;
-      /** Null if this machine trusts the chain, else OpenSSL's code. */
+      /** Null if this machine trusts the certificate chain, else the error code of OpenSSL. */
       untrusted: string | null;
     }
-  /** The proxy ended the handshake. */
+  /** The proxy aborted the handshake. */
   | { kind: 'refused'; why: string }
-  /** The proxy does not answer: it says nothing about the certificate. */
+  /** The proxy does not answer, so the certificate is unknown. */
   | { kind: 'no_answer' };
 
 export type Judged = {
@@ -27,17 +27,17 @@ export type Judged = {
   problem: string | null;
 };
 
-/** Traefik answers with it until it has a certificate for the host. */
+/** Subject of the certificate that Traefik serves until it has one for the host. */
 const TRAEFIKS_OWN = 'TRAEFIK DEFAULT CERT';
-/** Codes of OpenSSL that only repeat what the dates say. */
+/** Error codes of OpenSSL that only concern the dates, which are checked separately. */
 const ABOUT_DATES = ['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'];
 const SEE = 'see docs/https.md';
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 /**
- * Remaining time at which a certificate should long have been renewed: about half of the time at
- * which Traefik renews one of this lifetime. The lifetime is often a second short of whole days.
+ * Returns the remaining lifetime in ms below which the renewal is overdue: about half of the
+ * remaining lifetime at which Traefik renews. A lifetime is often one second short of whole days.
  */
 function lateAt(lifetime: number): number {
   if (lifetime >= 90 * DAY - HOUR) return 14 * DAY;
@@ -51,7 +51,8 @@ const day = (ms: number): string =>
   `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
 /**
- * `isNew`: the proxy might still be getting the first certificate. Null: the answer says nothing.
+ * Returns the state of the certificate; null if the handshake reveals nothing. `isNew`: the proxy
+ * might still be obtaining the first certificate.
  */
 export function judgeCertificate(
   host: string,
@@ -90,7 +91,8 @@ export function judgeCertificate(
         'the proxy says why',
     );
   const pending: Judged = { state: 'pending', issuer, not_after: null, problem: null };
-  // The operator's own default certificate, until the first one of the authority is there.
+  // The proxy serves the default certificate of the operator until the authority issues the first
+  // one.
   if (otherNames !== null)
     return isNew
       ? pending
@@ -120,7 +122,7 @@ export function judgeCertificate(
 
 const URGENCY: readonly CertificateState[] = ['invalid', 'expires_soon', 'pending', 'ok'];
 
-/** Returns the most urgent one of several entry points; null without any. */
+/** Returns the most urgent state of several entry points; null if there are none. */
 export const worstCertificate = (all: readonly Judged[]): Judged | null =>
   all.toSorted(
     (a, b) =>

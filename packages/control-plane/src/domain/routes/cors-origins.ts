@@ -1,25 +1,22 @@
-/**
- * Origins whose pages can call a project that requires a login: their normal form and their rules.
- * Pure.
- */
+/** Normalizes and checks the origins whose pages can call a project that requires a login. Pure. */
 import type { FieldProblem } from '../platform/errors.ts';
 
 /**
- * Returns an origin as browsers send it: lower case, punycode, without a default port. Another text
- * stays: its error names it.
+ * Returns an origin as browsers send it: lower case, punycode, without a default port. Returns any
+ * other text unchanged, so that its error can name it.
  */
 function normalOrigin(given: string): string {
-  // The URL parser drops tabs and line ends and decodes escapes.
+  // The URL parser would drop tabs and line breaks and decode escapes, so check the text first.
   const isPlain = /^https?:\/\/[^\s%/\\?#@]+\/?$/i.test(given);
   return isPlain ? (URL.parse(given)?.origin ?? given) : given;
 }
 
-/** Without repetitions, in the given order. */
+/** Normalizes the origins and removes duplicates, keeping their order. */
 export const normalOrigins = (given: readonly string[]): string[] => [
   ...new Set(given.map(normalOrigin)),
 ];
 
-/** Checks normalised origins. */
+/** Checks normalized origins. */
 export const originProblems = (origins: readonly string[]): FieldProblem[] =>
   origins.flatMap((origin, i) => {
     const problem = problemOf(origin);

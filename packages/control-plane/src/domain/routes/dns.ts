@@ -1,7 +1,7 @@
-/** Judges where a custom domain leads. Pure. */
+/** Judges whether the DNS records of a custom domain lead to this platform. Pure. */
 import type { DnsState } from '@berth/wire/domain';
 
-/** Answer of the name servers for one name. */
+/** Answer of the name servers for one host name. */
 export type Resolved =
   /** `addresses` is empty if the name does not exist or has no address. */
   { kind: 'answer'; addresses: string[]; cname: string | null } | { kind: 'failed'; why: string };
@@ -13,12 +13,12 @@ export type DnsVerdict = {
   expected: string[];
   problem: string | null;
 };
-/** Checks where domains lead. Never throws, and ends within a bounded time. */
+/** Checks the DNS records of domains. Never throws, and ends within a bounded time. */
 export type CheckDns = (
   domains: readonly string[],
 ) => Promise<Map<string, DnsVerdict & { checked_at: number }>>;
 
-/** `expected`: the addresses of this platform. `from`: where they come from. */
+/** Addresses of this platform (`resolved`), and the setting that they come from (`from`). */
 export type Expected = { from: 'PUBLIC_IPS' | 'BASE_DOMAIN'; resolved: Resolved };
 
 const SHOWN = 8;
@@ -27,7 +27,7 @@ const listOf = (addresses: readonly string[]): string =>
     ? addresses.join(', ')
     : `${addresses.slice(0, SHOWN).join(', ')} and ${addresses.length - SHOWN} more`;
 
-/** Returns one spelling of each address: IPv6 has many. */
+/** Returns the canonical spelling of an address. An IPv6 address has several spellings. */
 export const normalAddress = (address: string): string =>
   address.includes(':') && URL.canParse(`http://[${address}]`)
     ? new URL(`http://[${address}]`).hostname.slice(1, -1)

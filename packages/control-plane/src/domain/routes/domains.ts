@@ -1,12 +1,12 @@
 /**
- * Custom domains: their normal form, which ones a project can have, and for how long a domain is
- * kept for its last project. Pure.
+ * Custom domains: normalizes them, checks which domains a project can have, and decides about the
+ * quarantine in which a domain stays reserved for its last project. Pure.
  */
 import type { FieldProblem } from '../platform/errors.ts';
 
 export type DomainRules = {
   baseDomain: string;
-  /** Hosts of Berth's own addresses and those of RESERVED_PREFIXES, in lower case. */
+  /** Hosts of Berth's own addresses and of RESERVED_PREFIXES, in lower case. */
   ownHosts: readonly string[];
 };
 
@@ -15,33 +15,33 @@ export const DOMAIN_QUARANTINE_MS = 7 * 86_400_000;
 
 const NAME = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$/;
 /**
- * RFC 6761 and RFC 9476: these never lead to a public server. The marker of the proxy's
- * configuration uses `invalid`.
+ * Top-level domains that never lead to a public server (RFC 6761, RFC 9476). The marker of the
+ * proxy's configuration uses `invalid`.
  */
 const SPECIAL = ['invalid', 'localhost', 'onion', 'alt', 'arpa'];
 
 /**
- * Returns the name in lower case, as punycode and without a dot at its end. A text that is no host
- * name stays as it is, so that its error can name it.
+ * Returns the name in lower case, as punycode and without a trailing dot. Returns a text that is
+ * not a host name unchanged, so that its error can name it.
  */
 export function normalDomain(given: string): string {
-  // The URL parser decodes percent escapes and cuts paths, ports and users off.
+  // The URL parser would decode percent escapes and cut off paths, ports and users.
   // oxlint-disable-next-line no-control-regex
   if (/[\u0000-\u0020%/\\?#@:[\]<>^|\u007f]/.test(given)) return given;
   const ascii = URL.parse(`http://${given}/`)?.hostname ?? '';
   return ascii === '' ? given : ascii.replace(/\.$/, '');
 }
 
-/** Without repetitions, in the given order. */
+/** Normalizes the domains and removes duplicates, keeping their order. */
 export const normalDomains = (given: readonly string[]): string[] => [
   ...new Set(given.map(normalDomain)),
 ];
 
-/** True for the base domain and every host below it. */
+/** Returns true for the base domain and every host below it. */
 export const isUnderBase = (host: string, baseDomain: string): boolean =>
   host === baseDomain || host.endsWith(`.${baseDomain}`);
 
-/** Checks normalised domains of a project with this domain prefix. */
+/** Checks the normalized domains of a project with this domain prefix. */
 export function domainProblems(
   domains: readonly string[],
   domainPrefix: string,
@@ -79,7 +79,7 @@ function problemOf(
     };
   const punycode = punycodeProblem(domain);
   if (punycode !== null) return punycode;
-  // A platform for development has its base domain there.
+  // A platform for development can have its base domain under a special name.
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
     return { rule: 'reserved', message: `${quoted}: names under “.${last}” are not public` };
   if (domain === ownHost) return null;
@@ -95,7 +95,10 @@ function problemOf(
   return null;
 }
 
-/** No authority certifies a name with a wrong label, and browsers do not open it. */
+/**
+ * Returns the problem of a host with an invalid punycode label: no authority certifies such a name,
+ * and browsers do not open it.
+ */
 export const punycodeProblem = (host: string): Omit<FieldProblem, 'field'> | null =>
   /(^|\.)xn--/.test(host) && !isPunycode(host)
     ? {
@@ -107,13 +110,13 @@ export const punycodeProblem = (host: string): Omit<FieldProblem, 'field'> | nul
     : null;
 
 /**
- * Node.js takes a name in ASCII as it is, and checks its punycode only beside other characters,
- * here the ideographic full stop.
+ * Returns whether all punycode labels are valid. Node.js checks the punycode only in a name with
+ * non-ASCII characters, so replace each dot with an ideographic full stop.
  */
 const isPunycode = (host: string): boolean =>
   URL.parse(`http://${`${host}.`.replaceAll('.', '\u3002')}/`)?.hostname === `${host}.`;
 
-/** The URL parser checks it exactly. */
+/** Returns whether the text is an IPv6 address. The URL parser checks it exactly. */
 const isV6 = (text: string): boolean =>
   /^[0-9a-f.]*:[0-9a-f:.]*$/i.test(text) && URL.canParse(`http://[${text}]/`);
 
@@ -125,10 +128,13 @@ export type DomainClaim = {
   released_at: number | null;
 };
 
-/** Why a project must not have a domain. */
+/** Reason why a project must not have a domain. */
 export type ClaimRefusal = { rule: 'taken' } | { rule: 'kept'; until: number };
 
-/** `claim`: the last one of the domain. Null: the project can have it. */
+/**
+ * Returns why the project must not have a domain; null if it can. `claim`: last claim of the
+ * domain.
+ */
 export function claimRefusal(
   claim: Omit<DomainClaim, 'host'> | undefined,
   projectId: string,
@@ -141,7 +147,7 @@ export function claimRefusal(
   return until > now ? { rule: 'kept', until } : null;
 }
 
-/** The message names no project: the caller might not be allowed to see it. */
+/** Returns the message. It names no project, because the caller might not be allowed to see it. */
 export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
   refusal.rule === 'taken'
     ? `another project already has ${host}`
@@ -152,8 +158,8 @@ export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
       'who can free it with `berth domain free` (docs/domains.md)';
 
 /**
- * The custom domain and the domain prefix that an admin can mean by `given`: a host in any
- * spelling, or a prefix alone.
+ * Returns the custom domain and the domain prefix that an admin can mean by `given`: a host in any
+ * spelling, or only a prefix.
  */
 export function hostMeant(
   given: string,

@@ -1,6 +1,7 @@
 /**
- * Interfaces to the published routes and to the owners of custom domains. Each method runs its own transaction,
- * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
+ * Interfaces to the published routes and the owners of custom domains. Each method runs its own
+ * transaction, and documents its rule and the codes of DomainError that it throws. Implemented in
+ * store/.
  */
 import type { RouteRecord } from '../platform/records.ts';
 
@@ -16,16 +17,18 @@ export type RouteStore = {
   all(): Promise<PublishedRoute[]>;
 };
 
-/** Owners of custom domains (store/domains.ts). `projects` changes them. */
+/**
+ * Store of the owners of custom domains (store/domains.ts). The project store changes the owners.
+ */
 export type DomainStore = {
   /**
-   * Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of
+   * Removes domains and domain prefixes whose quarantine has ended. Returns the number of removed
    * domains.
    */
   sweep(now: number): Promise<number>;
   /**
    * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither
-   * is kept), wrong_state (a project has or serves it).
+   * is in quarantine), wrong_state (a project has or serves it).
    */
   free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
 };

@@ -1,9 +1,10 @@
 /**
- * The users of each value of a shared secret. Each process writes rows of `meta` with fingerprints,
- * so the answer survives a restart:
- *   control-plane <id>, gateway <id>   the values that a process has; renewed every REPORT_MS, removed at its stop
- *   sent <fingerprint> <address>       a request with an earlier GATEWAY_SECRET
- *   signed <setting> <fingerprint>     until when something lives that a value signed
+ * Reports which processes and requests still use which value of a shared secret. Each process
+ * writes rows to `meta` with fingerprints of the values, so that the answer survives a restart:
+ *   control-plane <id>, gateway <id>   values that a process has; renewed every REPORT_MS, removed
+ *                                      when the process stops
+ *   sent <fingerprint> <address>       a request that used an old GATEWAY_SECRET
+ *   signed <setting> <fingerprint>     latest expiry of the objects that a value signed
  * Not listed here: nodes (in their own rows) and project keys (each has the id of its wrapping
  * key).
  */
@@ -14,9 +15,9 @@ import type { ProjectKeyStore } from './vault.ts';
 
 export const SECRET_USE = 'secret_use ';
 export const REPORT_MS = 20_000;
-/** A process that has not reported for this long does not run. */
+/** A process that has not reported for this long counts as stopped. */
 const SILENT_MS = 75_000;
-/** Rows of processes that stopped without a word, and of old requests. */
+/** Retention of rows of processes that did not remove them, and of old requests. */
 const KEEP_MS = 86_400_000;
 
 export type ValuePrints = GatewaySeen['values'];
@@ -39,7 +40,7 @@ export type RotationSource = {
   projectKeys: Pick<ProjectKeyStore, 'counts'>;
 };
 
-/** `named`: with the nodes, which only admins see. */
+/** Reads which values are still in use. `named`: includes nodes, which only admins can see. */
 export async function readRotation(
   { meta, nodes, projectKeys }: RotationSource,
   now: number,
@@ -94,13 +95,16 @@ export async function readRotation(
   return rotation;
 }
 
-/** A process that was killed left a row. The same one runs again, so the row says nothing. */
+/**
+ * Omits rows of stopped processes whose successor (same name) is running. A killed process leaves
+ * such a row.
+ */
 const withoutEarlier = <T extends { name: string; running: boolean }>(all: readonly T[]): T[] =>
   all.filter(
     (one) => one.running || !all.some((other) => other.running && other.name === one.name),
   );
 
-/** Returns the rows that say nothing any more. */
+/** Returns whether a row has expired. */
 export const isOld = (value: string, now: number): boolean => {
   const { at, until } = JSON.parse(value) as { at?: number; until?: number };
   return Math.max(at ?? 0, until ?? 0) < now - KEEP_MS;

@@ -1,4 +1,6 @@
-/** The form of a sealed text (secrets/cipher.ts), and where a database shows which key it needs. */
+/**
+ * Format of a sealed text (secrets/cipher.ts), and the row that shows which key a database needs.
+ */
 
 export const SEALED = /^v1\.(?<key>[0-9a-f]{16})\.(?<body>[A-Za-z0-9_-]+)$/;
 
@@ -7,7 +9,7 @@ export const sealedBy = (sealed: string): string | null =>
   SEALED.exec(sealed)?.groups?.['key'] ?? null;
 
 /**
- * Row of `meta` with a text that the current key of SECRETS_KEY sealed. It shows a wrong key even
- * before the first secret.
+ * Key in `meta` of a text that the current key of SECRETS_KEY sealed. The text reveals a wrong key
+ * even before the first secret exists.
  */
 export const SECRETS_CHECK = 'secrets_key_check';

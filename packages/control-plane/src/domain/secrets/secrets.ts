@@ -15,17 +15,17 @@ export type SecretRecord = {
   fingerprint: string;
   scope: SecretScope;
   as: SecretDelivery;
-  /** E-mail of the person. */
+  /** E-mail address of the person who set it. */
   set_by: string | null;
   set_at: number;
 };
 export type SealedSecret = SecretRecord & { sealed: string };
 export type NewSecret = Omit<SealedSecret, 'set_at'> & { bytes: number };
-/** The project after the change, for its ETag. */
+/** `project`: the project after the change, for its ETag. */
 export type ChangedSecret = { secret: SecretRecord; project: ProjectRecord };
 
 export type SecretStore = {
-  /** Lists by name. */
+  /** Lists secrets by name. */
   list(projectId: string): Promise<SecretRecord[]>;
   /** Throws not_found. */
   get(projectId: string, name: string): Promise<SecretRecord>;
@@ -49,9 +49,9 @@ export type SecretStore = {
     guard: RecordGuard<ProjectRecord>,
   ): Promise<void>;
   /**
-   * Stores which secrets the container of a deployment got (null: unchanged), and adds a line to
-   * its story for secrets that were deleted since its task was created. Does nothing if both are
-   * stored already.
+   * Stores which secrets the container of a deployment received (`prints`; null: unchanged), and
+   * adds a story line about secrets that were deleted since the task was created (`missing`). Does
+   * nothing if both are already stored.
    */
   delivered(
     deploymentId: string,
@@ -60,7 +60,7 @@ export type SecretStore = {
   ): Promise<void>;
   /**
    * Removes the variable from the project's env and from its deployments, and sets a secret with
-   * its value, in one transaction. `seal` can throw to refuse the value. Throws not_found (no such
+   * its value, in one transaction. `seal` can throw to reject the value. Throws not_found (no such
    * variable), being_deleted, validation.
    */
   importEnv(
@@ -72,10 +72,12 @@ export type SecretStore = {
   ): Promise<ChangedSecret>;
 };
 
-/** Name of a secret for the vault: other uses of the vault have other names. */
+/**
+ * Returns the name of a secret in the vault, distinct from the names of other uses of the vault.
+ */
 export const vaultName = (name: string): string => `secret:${name}`;
 
-/** Checks a value. The message never repeats it. */
+/** Checks a value. The message never contains the value. */
 export function secretValueProblem(value: string): FieldProblem | null {
   if (value === '')
     return {
@@ -83,7 +85,7 @@ export function secretValueProblem(value: string): FieldProblem | null {
       rule: 'min_length',
       message: 'must not be empty; to remove a secret, delete it',
     };
-  // A half of a surrogate pair has no form in UTF-8: the application would get another text.
+  // A lone surrogate has no UTF-8 encoding, so the application would get a different text.
   if (!value.isWellFormed())
     return {
       field: 'value',
@@ -124,7 +126,7 @@ export function secretsProblem({
   return null;
 }
 
-/** The project has an environment variable with the name of the new secret. */
+/** Returns the error for a new secret with the name of an existing environment variable. */
 export const envHasName = (name: string): DomainError =>
   new DomainError(
     'env_conflict',
@@ -133,7 +135,7 @@ export const envHasName = (name: string): DomainError =>
     [{ field: 'name', rule: 'env_conflict', message: 'is the name of an environment variable' }],
   );
 
-/** The project has secrets with names of new environment variables. */
+/** Returns the error for new environment variables with names of existing secrets. */
 export const secretsHaveNames = (names: readonly string[]): DomainError =>
   new DomainError(
     'env_conflict',

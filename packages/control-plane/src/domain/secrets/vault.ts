@@ -2,59 +2,64 @@
 
 /**
  * Encrypts values of one project. Each value is bound to the project and to a name: a sealed text
- * opens under no other name.
+ * opens only under the same name.
  */
 export type ProjectVault = {
-  /** Returns text for a column. */
+  /** Returns the encrypted value as text for a database column. */
   seal(name: string, value: string | Buffer): string;
   /** Throws secrets_locked. */
   open(name: string, sealed: string): Buffer;
-  /** Returns an HMAC under the project's key: equal values of one name have equal fingerprints. */
+  /**
+   * Returns an HMAC with the project's key: equal values of the same name have equal fingerprints.
+   */
   fingerprint(name: string, value: string | Buffer): string;
 };
 
 /**
- * Seals values with the key of their project, which SECRETS_KEY wraps. `name` tells the uses apart:
- * `secret:NAME`, `deploy-key`, `git-token`, `hook-secret`. Every method throws not_found (project)
- * and secrets_locked (SECRETS_KEY lacks the key).
+ * Seals values with the key of their project, which SECRETS_KEY wraps. `name` distinguishes the
+ * uses: `secret:NAME`, `deploy-key`, `git-token`, `hook-secret`. Every method throws not_found
+ * (project) and secrets_locked (SECRETS_KEY lacks the key).
  */
 export type Vault = {
   seal(projectId: string, name: string, value: string | Buffer): Promise<string>;
   open(projectId: string, name: string, sealed: string): Promise<Buffer>;
   fingerprint(projectId: string, name: string, value: string | Buffer): Promise<string>;
   /**
-   * Returns the project's vault, to seal within a transaction or to seal several values. Creates
-   * the project's key on first use.
+   * Returns the project's vault, for sealing within a transaction or sealing several values.
+   * Creates the project's key on first use.
    */
   of(projectId: string): Promise<ProjectVault>;
   /**
-   * Counts the project keys: all, those that an earlier SECRETS_KEY wraps, those that no key of
-   * SECRETS_KEY opens.
+   * Counts the project keys: `all`; `earlier`: wrapped by an old key of SECRETS_KEY; `locked`: no
+   * key of SECRETS_KEY can open them.
    */
   keys(): Promise<KeyCounts>;
 };
 export type KeyCounts = { all: number; earlier: number; locked: number };
 
 /**
- * Keys of values that belong to no project. The vault takes these names in place of an id of a
- * project; ids of projects are UUIDs.
+ * Names of keys for values that belong to no project. The vault accepts these names instead of a
+ * project id; project ids are UUIDs.
  */
 export const PLATFORM_KEYS = ['notifications'] as const;
 
 /**
- * `wrapped`: the project's key, encrypted; `wrapped_by`: id of the key of SECRETS_KEY that opens
+ * `wrapped`: encrypted key of the project. `wrapped_by`: id of the key in SECRETS_KEY that opens
  * it.
  */
 export type ProjectKeyRecord = { project_id: string; wrapped: string; wrapped_by: string };
 export type ProjectKeyStore = {
   get(projectId: string): Promise<ProjectKeyRecord | null>;
-  /** Stores the key unless the project has one, and returns the stored one. Throws not_found. */
+  /**
+   * Stores the key unless the project already has a key, and returns the stored key. Throws
+   * not_found.
+   */
   setOnce(record: ProjectKeyRecord, now: number): Promise<ProjectKeyRecord>;
-  /** Replaces `wrapped` if it is still `from`. */
+  /** Replaces `wrapped` by compare-and-set: only if it still equals `from`. */
   rewrap(record: ProjectKeyRecord, from: string): Promise<void>;
   /**
-   * Returns up to `limit` keys that another key than `keyId` wraps, after this project, by project
-   * id.
+   * Returns up to `limit` keys that a key other than `keyId` wraps, ordered by project id. `after`:
+   * only projects with a larger id.
    */
   wrappedByOthers(keyId: string, after: string, limit: number): Promise<ProjectKeyRecord[]>;
   /** Returns the number of project keys by the id of the key that wraps them. */
