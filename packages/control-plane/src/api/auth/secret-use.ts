@@ -19,9 +19,9 @@ import {
 import type { MetaStore } from '../../domain/platform/meta-store.ts';
 import { TOKEN_SECONDS } from './tokens.ts';
 
-/** Senders of an earlier GATEWAY_SECRET that are remembered between two reports. */
+/** Maximum number of senders of an older GATEWAY_SECRET to remember between two reports. */
 const MAX_SENDERS = 200;
-/** A report can come this late; `until` is never earlier than what it stands for. */
+/** Longest delay of a report, added to `until` so that `until` is never too early. */
 const LATE_MS = 2 * REPORT_MS;
 
 export type SecretUse = {
@@ -30,7 +30,9 @@ export type SecretUse = {
    * REPORT_MS and after each reload.
    */
   report(): Promise<void>;
-  /** A gateway sent this value of GATEWAY_SECRET. Costs nothing for the current one. */
+  /**
+   * Records that a gateway sent this value of GATEWAY_SECRET. Costs nothing for the current value.
+   */
   gatewaySent(value: string, address: string): void;
   gatewaySeen(seen: GatewaySeen, sent: string, address: string): Promise<void>;
   close(): Promise<void>;
@@ -41,7 +43,7 @@ export type SecretUseDeps = {
   secrets: Live<{ agent: readonly string[]; gateway: readonly string[]; jwt: readonly string[] }>;
   /** Fingerprints of SECRETS_KEY, and the id of the key that wraps project keys. */
   vault: { fingerprints(): string[]; wrapsWith(): string };
-  /** Address on which this control plane listens: two on one machine differ in it. */
+  /** Address on which this control plane listens; it distinguishes two on one machine. */
   listen: string;
   now: () => number;
 };
@@ -86,7 +88,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
       const row: ControlPlaneSeen = { name, at: now(), values, key_id: vault.wrapsWith() };
       await meta.set(own, JSON.stringify(row));
       const current = values['JWT_SECRET']?.[0];
-      // It signed until the reload.
+      // The previous secret signed tokens until the reload.
       if (lastJwt !== null && lastJwt !== current)
         await signed('JWT_SECRET', lastJwt, TOKEN_SECONDS * 1000);
       await signed('JWT_SECRET', current, TOKEN_SECONDS * 1000);

@@ -1,6 +1,6 @@
 /**
- * API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that
- * secrets can rotate.
+ * API tokens are JWTs (RFC 7519), signed with HS256 and the first secret. Every secret verifies
+ * them, so that secrets can rotate.
  */
 import { createSecretKey } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -15,7 +15,10 @@ export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
 const MAX_CACHED_TOKENS = 2_000;
 
-/** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
+/**
+ * Content of a verified token, which becomes invalid early if its session or origin ends.
+ * `expiresAt` is in ms.
+ */
 export type ReadToken = {
   userId: string;
   sessionId: string;
@@ -23,7 +26,7 @@ export type ReadToken = {
   expiresAt: number;
 };
 export type Tokens = {
-  /** `seconds`: lifetime of the token; default TOKEN_SECONDS. */
+  /** Signs a token. `seconds`: its lifetime; default TOKEN_SECONDS. */
   mint(
     user: Pick<UserRecord, 'id' | 'email' | 'role'>,
     sessionId: string,
