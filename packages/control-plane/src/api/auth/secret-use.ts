@@ -53,7 +53,10 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
   const own = useKey.controlPlane(id);
   const name = `${hostname()} ${listen}`;
   const senders = new Map<string, number>();
-  /** Row -> its last `until`: it moves by a heartbeat at most, so most reports write nothing. */
+  /**
+   * The last `until` written for each row. A row is written again only if `until` moves by more
+   * than half of REPORT_MS, so several gateways share one write.
+   */
   const signedUntil = new Map<string, number>();
   let lastJwt: string | null = null;
 
