@@ -20,8 +20,8 @@ export const datasetChanges =
   ({ datasets, deployments, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     const newest = new Map((await datasets.facts()).map((d) => [d.id, d.version]));
-    // One query for all running deployments. One query for each dataset would cost a hundred times
-    // as much.
+    // Use one query for all running deployments. One for each dataset would cost a hundred times as
+    // much.
     const behind = (await deployments.mountedNow())
       .flat()
       .filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));

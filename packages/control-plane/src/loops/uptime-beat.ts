@@ -1,4 +1,4 @@
-/** Advances the uptime clock when no other reader does. */
+/** Advances the uptime clock if no other reader does. */
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 
 export type Deps = {
