@@ -295,8 +295,8 @@ function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits
 }
 
 /**
- * Returns the nodes with the same address. Another machine can have the address of a dead node, and
- * several agents of one machine share an address.
+ * Returns the online node that has the address of this offline node; null if there is none. Another
+ * machine can have the address of a dead node, and several agents of one machine share an address.
  */
 export function addressTakenView(
   node: NodeRecord,

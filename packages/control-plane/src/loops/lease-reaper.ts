@@ -74,7 +74,7 @@ export const leaseReaper = ({
           if (await cleanUps.loseTask(task, why, at, offerUntil))
             changes.notify(`node:${task.node_id}`, 'work');
         }
-        // A sync task belongs to a node, so there is no deployment to notify.
+        // A sync task belongs to a node, so no deployment decides about it.
         else if (task.kind === 'sync' && (await tasks.loseSync(task, why, at)))
           changes.notify(`node:${task.node_id}`);
       } catch (error) {

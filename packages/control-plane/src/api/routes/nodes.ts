@@ -257,7 +257,7 @@ async function resetNodeSecret(deps: Deps, { params, request, access }: Call<'re
 
 async function deleteNode(deps: Deps, { params, query, access }: Call<'deleteNode'>) {
   const force = query.force ?? false;
-  // Read the volumes first: their rows are deleted with the node.
+  // Read the unmanaged containers first: their rows are deleted with the node.
   const unmanaged = force ? await deps.unmanaged.left({ nodes: [params.id], used: true }) : [];
   const node = await view(deps, await deps.driver.deleteNode(params.id, force), access);
   return force
