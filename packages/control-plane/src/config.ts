@@ -625,7 +625,7 @@ export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string 
     if (name === 'DATABASE_URL_FILE') delete assignments['DATABASE_URL'];
     assignments[name] = unquoted(value);
   }
-  // NAME and NAME_FILE exclude each other.
+  // A setting counts as given by NAME or NAME_FILE, because these exclude each other.
   const isGiven = (name: string): boolean =>
     has(name) || has(`${name}_FILE`) || has(name.replace(/_FILE$/, ''));
   const added = Object.entries(assignments).filter(([name]) => !isGiven(name));
@@ -643,7 +643,7 @@ function unquoted(value: string): string {
 
 export type BackupConfig = ReturnType<typeof readBackupConfig>;
 
-/** Reads what backup, restore, export and import need. Throws SettingsError. */
+/** Reads the settings that backup, restore, export and import need. Throws SettingsError. */
 export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
   const {
     DATABASE_URL,
@@ -684,7 +684,7 @@ export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
 export const readDataPlace = (env: NodeJS.ProcessEnv = process.env) =>
   readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL, STATE_DIR: SETTINGS.STATE_DIR }, env);
 
-/** Reads the one setting that commands on the database need. Throws SettingsError. */
+/** Reads only DATABASE_URL, for commands on the database. Throws SettingsError. */
 export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>
   readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL }, env).DATABASE_URL;
 

@@ -1,7 +1,7 @@
 /**
- * Authenticates agents by X-Agent-Secret and authorizes them. The header has AGENT_SECRET, the
- * secret of one node, or a join token. The secret of a node authorizes only requests for that node.
- * Once a node uses its own secret, AGENT_SECRET no longer works for it.
+ * Authenticates agents by X-Agent-Secret and authorizes them. The header contains AGENT_SECRET, the
+ * secret of one node, or a join token. A node's secret authorizes only requests for that node. Once
+ * a node uses its own secret, AGENT_SECRET no longer works for the node.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { fingerprintOf } from '@berth/kit/fingerprint';
@@ -27,7 +27,7 @@ export type Agents = {
   identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
   /** Throws agent_secret unless the secret is valid for this node. */
   checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
-  /** Calls checkNode for the node of a task. Throws not_found too. */
+  /** Calls checkNode for the node of a task. Also throws not_found. */
   checkTask(request: FastifyRequest, taskId: string): Promise<void>;
   /** Checks a request that names no node. Throws agent_secret. */
   checkRequest(request: FastifyRequest): Promise<void>;

@@ -65,8 +65,8 @@ export function auditRecord(
   const outcome = audited.outcome ?? outcomeOf(status);
   const when = whenAudited(name);
   if (when === 'never' || (when === 'refused' && !REFUSALS.includes(status))) return null;
-  // A refused caller without an identity appears only in the request log, so that strangers cannot
-  // fill the audit log. A failed sign-in names an account and is recorded.
+  // A refused caller without an identity is only in the request log, so that strangers cannot fill
+  // the audit log. A failed sign-in names an account, so it is recorded.
   if (caller === null && audited.user === undefined && status < 500) return null;
   const user = audited.user ?? caller?.email ?? null;
   const params = request.params as { id?: string };

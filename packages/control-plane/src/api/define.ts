@@ -40,9 +40,9 @@ import { wantsEventStream } from './sse.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Set by plugins/access.ts on every route that requires a role. */
+    /** The caller; plugins/access.ts sets it on every route that requires a role. */
     caller: Caller | null;
-    /** Set by plugins/access.ts on every route for agents. */
+    /** The agent's proof; plugins/access.ts sets it on every route for agents. */
     agent: AgentProof | null;
     /** Details that the audit hook cannot know; null if there are none. */
     audited: Audited | null;
@@ -186,7 +186,7 @@ function addRoute(
       },
     });
   if (row.rawBody !== true) return void register(deps.server);
-  // Only an encapsulated scope can have its own parsers.
+  // Register the parsers in an encapsulated scope: only such a scope can have its own parsers.
   void deps.server.register(async (scope) => {
     installRawBodies(scope);
     register(scope);

@@ -26,7 +26,7 @@ export type SecretDeliveries = {
    * secrets_locked.
    */
   forClaim(task: TaskRecord): Promise<Delivered | null>;
-  /** Returns the tasks as the agent of this node gets them. */
+  /** Returns the tasks in the form that the agent of this node gets. */
   forList(nodeId: string, tasks: readonly TaskRecord[]): Promise<TaskRecord[]>;
 };
 

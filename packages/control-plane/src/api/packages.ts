@@ -11,7 +11,7 @@ import { growingTo } from './lru.ts';
 
 export type PackageFile = { name: string; version: string; arch: string; sha256: string };
 export type Packages = {
-  /** Returns the packages of one version. Empty if the folder is missing. */
+  /** Returns the packages of one version; no packages if the folder is missing. */
   ofVersion(version: string): Promise<PackageFile[]>;
   /** Opens a package; returns null if no package has this name. */
   open(name: string): Promise<{ file: FileHandle; bytes: number } | null>;

@@ -32,7 +32,7 @@ export type CheckRights = (
   caller: Caller,
 ) => Promise<Caller>;
 
-/** `row`: a route of people. */
+/** Creates the check for a route of people. */
 export function rightsOn(row: Route, stores: RightsStores): CheckRights {
   const resolve = namesIn(row, stores);
   const who = row.who as Role;

@@ -5,7 +5,7 @@
 import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 
 export type SshKey = {
-  /** OpenSSH format; ends with a line feed. */
+  /** Private key in OpenSSH format; ends with a line feed. */
   privateKey: string;
   publicKey: string;
   fingerprint: string;
@@ -65,6 +65,6 @@ export function newSshKey(comment: string): SshKey {
   };
 }
 
-/** Returns the fingerprint as `ssh-keygen -l` shows it. */
+/** Returns the fingerprint in the format of `ssh-keygen -l`. */
 export const fingerprintOf = (blob: Uint8Array): string =>
   `SHA256:${createHash('sha256').update(blob).digest('base64').replace(/=+$/, '')}`;

@@ -233,7 +233,10 @@ function describe(error: ErrorObject, part: string): FieldProblem {
   }
 }
 
-/** `/datasets/0/mount_path` -> `datasets[0].mount_path` (JSON pointer, RFC 6901). */
+/**
+ * Converts a JSON pointer (RFC 6901) to a field name: `/datasets/0/mount_path` ->
+ * `datasets[0].mount_path`.
+ */
 function fieldName(pointer: string): string {
   return pointer
     .split('/')

@@ -35,7 +35,7 @@ export type Deps = {
   driver: Pick<Driver, 'newId'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   clean: CleanSettings;
   log: Logger;

@@ -39,7 +39,7 @@ export type Deps = {
   deployments: Pick<DeploymentStore, 'getMany'>;
   hooks: Pick<HookStore, 'get'>;
   changes: Pick<Changes, 'notify'>;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
   /** Null: commit statuses are not sent. */

@@ -30,7 +30,7 @@ export const datasetChanges =
       try {
         await driver.datasetChanged(id);
       } catch (error) {
-        // The next run retries.
+        // Only log the error: the next run retries.
         log.error(
           { err: error, dataset_id: id },
           'could not notify deployments of a new dataset version',

@@ -29,7 +29,7 @@ export type Deps = {
   >;
   driver: Pick<Driver, 'datasetChanged'>;
   changes: Pick<Changes, 'notify' | 'wait'>;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   /** Null without shared storage. */
   scans: ScanSettings | null;

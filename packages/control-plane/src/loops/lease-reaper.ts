@@ -26,7 +26,7 @@ export type Deps = {
   driver: Pick<Driver, 'advance' | 'lookLost'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
   log: Logger;

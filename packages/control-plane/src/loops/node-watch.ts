@@ -16,7 +16,7 @@ export type Deps = {
   driver: Pick<Driver, 'advance'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   now: () => number;
 };

@@ -20,7 +20,7 @@ export type Deps = {
     NotificationStore,
     'claim' | 'compose' | 'giveUp' | 'retry' | 'sent' | 'take'
   >;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
   /** Null: notifications are not sent. */

@@ -40,7 +40,7 @@ export type Deps = {
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
   now: () => number;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
 };
 

@@ -2,7 +2,7 @@
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 
 export type Deps = {
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
 };
 

@@ -42,7 +42,7 @@ export type ScanProcess = {
 export type ScanProcesses = {
   /** Returns the idle process, or starts a new one. */
   take(): ScanProcess & { begun: 'before' | 'now' };
-  /** Returns a process after its scan. */
+  /** Takes back a process after its scan. */
   giveBack(process: ScanProcess): void;
   close(): Promise<void>;
 };

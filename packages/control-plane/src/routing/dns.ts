@@ -88,7 +88,7 @@ async function resolve(name: string, servers: readonly string[] | undefined): Pr
   } catch (error) {
     return { kind: 'failed', why: codeOf(error) };
   }
-  // Cancelled queries reject with ECANCELLED, so the answer never takes longer.
+  // Cancel late queries: they reject with ECANCELLED, so the answer never takes longer.
   const late = setTimeout(() => resolver.cancel(), LIMIT_MS);
   try {
     const [v4, v6, alias] = await Promise.allSettled([

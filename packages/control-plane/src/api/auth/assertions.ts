@@ -74,7 +74,7 @@ export function createAssertions(deps: AssertionDeps & { fetch?: typeof fetch })
     async read(assertion) {
       try {
         const { payload } = await jwtVerify(assertion, keyOf, {
-          // RFC 8725 section 3.1: we choose the algorithm, not the token.
+          // Fix the algorithm here: the token must not choose it (RFC 8725 section 3.1).
           algorithms: ['EdDSA'],
           // Check issuer, audience and expiry as in OpenID Connect Core section 3.1.3.7 for ID
           // tokens.

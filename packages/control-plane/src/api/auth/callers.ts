@@ -1,6 +1,6 @@
 /**
  * Authenticates people by the JWT of a session or by a personal API token, and gateways by their
- * shared secret (agents: agents.ts).
+ * shared secret. agents.ts authenticates agents.
  */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';

@@ -19,8 +19,8 @@ export type FirstAdmin = {
 };
 
 /**
- * Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. Throws
- * SettingsError.
+ * Creates the first admin. Does nothing if an account exists, because ADMIN_PASSWORD is for the
+ * first start only. Throws SettingsError.
  */
 export async function ensureFirstAdmin(
   users: UserStore,
@@ -51,7 +51,7 @@ export async function ensureFirstAdmin(
       now,
     );
   } catch (error) {
-    // Another control plane on the same database created it first.
+    // Ignore the error if another control plane on the same database created the account first.
     if ((await users.findByEmail(settings.email.toLowerCase())) !== null) return;
     throw error;
   }

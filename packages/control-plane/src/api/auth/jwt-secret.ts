@@ -40,7 +40,7 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
         'JWT secret moved from the database to a file; add the file to your backups',
       );
   }
-  // Remove it from the database only after the file is on the disk.
+  // Remove the old row only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
@@ -59,8 +59,8 @@ export type SecretWatch = {
 };
 
 /**
- * Compares fingerprints in the database: each control plane must accept the tokens of every other
- * one.
+ * Compares fingerprints in the database, because each control plane must accept the tokens of all
+ * others.
  */
 export function createSecretWatch(deps: {
   meta: MetaStore;

@@ -16,7 +16,7 @@ const LETTERS = { d: 'device_token', s: 'gateway_session' } as const;
 export const originText = ({ kind, id }: Origin): string =>
   `${kind === 'device_token' ? 'd' : 's'}.${id}`;
 
-/** Returns null if the text names no origin. */
+/** Parses an origin. Returns null for any other text. */
 export function originOf(text: string): Origin | null {
   const [, letter, id] = /^([ds])\.([\w-]{1,64})$/.exec(text) ?? [];
   return letter === undefined || id === undefined

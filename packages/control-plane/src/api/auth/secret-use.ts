@@ -1,6 +1,6 @@
 /**
- * Records who uses which value of a shared secret (domain/secrets/rotation.ts), for `berth rotate`.
- * Values appear as fingerprints only.
+ * Records which process uses which value of a shared secret (domain/secrets/rotation.ts), for
+ * `berth rotate`. Values appear only as fingerprints.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -70,7 +70,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
     const until = now() + lifeMs + LATE_MS;
     if ((signedUntil.get(key) ?? 0) >= until - REPORT_MS / 2) return;
     const stored = await meta.get(key);
-    // Another process can sign with a longer lifetime.
+    // Keep a later `until`: another process can sign with a longer lifetime.
     const latest = Math.max(
       until,
       stored === null ? 0 : (JSON.parse(stored) as { until: number }).until,

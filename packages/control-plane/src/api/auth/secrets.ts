@@ -32,7 +32,7 @@ export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_$
  */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
-/** Returns null for text that is not a refresh token. */
+/** Parses a refresh token. Returns null for any other text. */
 export function readRefreshToken(
   refreshToken: string,
 ): { sessionId: string; origin: Origin | null } | null {
@@ -43,7 +43,7 @@ export function readRefreshToken(
     : { sessionId, origin: origin === undefined ? null : originOf(origin) };
 }
 
-/** Returns a code in the form that people read: `BCDF-GHJK`. */
+/** Returns a new code in the form that people read: `BCDF-GHJK`. */
 export function newUserCode(): string {
   const letters = Array.from(
     { length: USER_CODE_LENGTH },
@@ -52,8 +52,8 @@ export function newUserCode(): string {
   return formatUserCode(letters.join(''));
 }
 /**
- * Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a
- * user code.
+ * Normalizes a typed code: ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for
+ * text that cannot be a user code.
  */
 export function userCodeOf(typed: string): string | null {
   const letters = typed.replace(/[\s\p{Pd}]/gu, '').toUpperCase();

@@ -46,8 +46,8 @@ export type SessionCookies = {
 export function createSessionCookies(publicUrl: string): SessionCookies {
   const isSecure = publicUrl.startsWith('https:');
   const origin = new URL(publicUrl).origin;
-  // Browsers accept a __Host- cookie only from this host itself (RFC 6265bis section 4.1.3.2): no
-  // project can set it for the dashboard.
+  // The prefix __Host- makes browsers accept the cookie only from this host itself (RFC 6265bis
+  // section 4.1.3.2), so no project can set it for the dashboard.
   const name = isSecure ? '__Host-berth_dashboard' : 'berth_dashboard';
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
 

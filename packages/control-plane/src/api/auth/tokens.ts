@@ -33,7 +33,7 @@ export type Tokens = {
     origin: Origin | null,
     seconds?: number,
   ): Promise<string>;
-  /** Returns null unless the text is a valid token that Berth signed. */
+  /** Verifies a token. Returns null unless Berth signed it and it is still valid. */
   read(token: string): Promise<ReadToken | null>;
 };
 
@@ -68,7 +68,7 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
       if (cached !== undefined) return cached.expiresAt > now() ? cached : null;
       for (const key of keys) {
         try {
-          // RFC 8725 section 3.1: we choose the algorithm, not the token.
+          // Fix the algorithm here: the token must not choose it (RFC 8725 section 3.1).
           const { payload } = await jwtVerify(token, key, {
             algorithms: ['HS256'],
             issuer: ISSUER,

@@ -32,7 +32,7 @@ export const gaugeOf = (
     registers: [],
     async collect() {
       this.reset();
-      // Without labels, reset() sets 0, which would be a value.
+      // Remove a metric without labels: reset() would set it to 0, which would be a value.
       if (labels.length === 0) this.remove();
       try {
         for (const { labels: one, value } of await within(READ_MS + 500, (async () => read())()))

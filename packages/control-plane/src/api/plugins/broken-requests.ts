@@ -46,7 +46,7 @@ export function answerBrokenRequests(server: HttpServer): void {
       'allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n',
     ),
   );
-  // RFC 9110 section 10.1.1
+  // Refuse unknown expectations (RFC 9110 section 10.1.1).
   server.on('checkExpectation', (request: IncomingMessage) =>
     write(request.socket, 'expectation_failed', 'only the expectation 100-continue is supported'),
   );

@@ -100,7 +100,7 @@ function send(
       'www-authenticate',
       detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"',
     );
-  // RFC 6750 section 3.1
+  // Name the needed scope, as in RFC 6750 section 3.1.
   if (code === 'insufficient_scope')
     void reply.header(
       'www-authenticate',

@@ -44,7 +44,7 @@ export type Deps = {
 /** State shared by all requests. */
 type Context = Deps & {
   packages: Packages;
-  /** Running downloads by network. */
+  /** Number of running downloads by network. */
   downloads: RefCounts;
 };
 

@@ -118,7 +118,7 @@ const secretView = ({ set_at, ...secret }: SecretRecord): Secret => ({
   set_at: time(set_at),
 });
 
-/** Throws validation. */
+/** Checks and encrypts a value. Throws validation. */
 function sealed(
   name: string,
   value: string,

@@ -43,7 +43,7 @@ export type Channel = {
   bounds: ChannelBounds;
   clocks: Clocks;
   lines: ChannelLine[];
-  /** Lines before this index were dropped. */
+  /** Index of the first kept line; the lines before this index were dropped. */
   head: number;
   bytes: number;
   /** Position of the newest line. */
@@ -252,7 +252,7 @@ export type Place = {
   /** Position of this line in the channel; null: the line did not come from the channel. */
   pos: number | null;
 };
-/** Consecutive lines. */
+/** Consecutive lines of a channel. */
 export type Stretch = {
   lines: ChannelLine[];
   /**

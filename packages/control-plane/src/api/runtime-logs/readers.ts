@@ -80,7 +80,7 @@ export type ReadResult = {
   isReset: boolean;
   /** Correction of the node's times, in ms. */
   offset: number;
-  /** Why lines are missing. */
+  /** Why lines are missing; null if none are. */
   problem: string | null;
 };
 /**

@@ -129,7 +129,7 @@ function add(frame: Frame, name: string, size: number, number: number): void {
   frame.numbers.push(number);
 }
 
-/** Yields the entries in order. */
+/** Yields the entries of a folder in order. */
 function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
   const { names, sizes, numbers, others } = frame;
   for (const [i, entry] of others.entries()) add(frame, entry.name, 0, -1 - i);

@@ -39,7 +39,7 @@ const EXPRESSION = [
   ...['-o', '-type', 'f', '-printf', 'n%P\\0'],
   ...['-o', '-printf', 'o%y%P\\0'],
 ];
-/** `root` is absolute, so `find` cannot read it as an option. */
+/** Returns the command. `root` is absolute, so `find` cannot read it as an option. */
 export const findArgv = (root: string): string[] => [
   'find',
   '-P',

@@ -145,7 +145,7 @@ function bytesLost(nfsPath: string, before: number, bytes: number): string | nul
   );
 }
 
-/** Lists and hashes until two listings agree and every checksum is known. */
+/** Repeats listing and hashing until two listings are equal and every checksum is known. */
 async function hashUntilStable(
   { job, root, list, onStep }: ScanFolder,
   first: Listed,

@@ -35,7 +35,7 @@ const REASONS: Record<string, string> = {
   ELOOP: 'leads in a circle',
 };
 
-/** Returns the predicate of a sentence about the path: “is missing”. */
+/** Returns the predicate of a sentence about a path, such as “is missing”. */
 export const reasonOf = (code: string | undefined): string =>
   REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
 
@@ -99,7 +99,7 @@ function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity
       `Berth does not recognize the share at ${base}: its file ${MARKER} ` +
       `${is.marker === null ? 'is missing' : 'has the id of another share'}. ${NEXT_STEP}`
     );
-  // The same random id means the same share, even if the mount has changed.
+  // The same random id in the marker means the same share, even if the mount has changed.
   if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
   return (
     `${base} is another mount than before: it was ${named(was.mount)}, now it is ` +
