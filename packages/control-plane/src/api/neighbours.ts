@@ -8,7 +8,10 @@ import { MAX_NEIGHBOURS, type Neighbours } from '@berth/wire/node';
 import { etagOf } from './etag.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 
-/** Cache time of the list. Other nodes block a new node after this time and one registration. */
+/**
+ * Cache time of the list: after this time and one registration, containers of other nodes can no
+ * longer reach a new node.
+ */
 const KEPT_MS = 15_000;
 
 export type NeighboursFor = ReturnType<typeof createNeighbours>;

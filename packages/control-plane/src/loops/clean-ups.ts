@@ -106,7 +106,7 @@ export const cleanUps = ({
     if (open.state === 'waiting') return start(open);
     if (open.task_id === null) return;
     const task = await tasks.get(open.task_id).catch(() => null);
-    // The task is missing because its node was removed.
+    // The task ended without a report, or its row was deleted together with its node.
     if (task === null || task.finished_at !== null) {
       await cleanUps.fail(
         open.id,

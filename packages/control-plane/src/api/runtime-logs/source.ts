@@ -113,7 +113,9 @@ async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
   }
 }
 
-/** Tells the viewer that all readers are in use: others took them after this stream began. */
+/**
+ * Tells the viewer that too many logs are being read: others took the room after this stream began.
+ */
 async function tellFull(source: Source, node: NodeRecord, error: unknown): Promise<null> {
   if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
   await tell(source, node.hostname, error.message);

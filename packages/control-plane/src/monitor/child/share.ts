@@ -58,10 +58,10 @@ export function realFolder(path: string, what: string): string {
 
 /**
  * Identifies the share that contains `base` (a real path) and compares it with `was`. Writes a
- * marker if the share has none and is known to be the same. If `was` is accepted, any share is
- * valid, and `same` tells whether it is the share of before. If only the marker is missing on the
- * same mount, the share gets its old marker again, so accepting the share for one dataset repairs
- * all its datasets. Throws ShareUnreachableError.
+ * marker if the share has none. If `was` is accepted, any share is valid, and `same` tells whether
+ * it is the same share as before. If only the marker is missing on the same mount, the share gets
+ * its old marker again, so accepting the share for one dataset repairs all its datasets. Throws
+ * ShareUnreachableError.
  */
 export function seeShare(
   base: string,
