@@ -138,8 +138,8 @@ export const commitStatuses =
   };
 
 /**
- * Returns the problem in one line. The answer of a forge is not trusted: it is shortened, loses
- * control characters, and can contain the request with its token.
+ * Returns the problem in one line. The answer of a forge is not trusted: the text is shortened and
+ * loses control characters and secrets, because a forge can repeat the request with its token.
  */
 function problemOf(
   host: string,

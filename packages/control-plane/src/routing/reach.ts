@@ -22,10 +22,7 @@ import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
 import type { Reach, ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
 
-/**
- * Time limit in ms of one answer. Berth's agents wait longer only for the first answers of an
- * application.
- */
+/** Time limit in ms of one answer. Only an agent's first probes of an application wait longer. */
 const ANSWER_MS = 10_000;
 const CHECK_MS = 10_000;
 /** Time in ms within which a gateway learns of a new project. */

@@ -152,7 +152,8 @@ async function agentRegister(context: Context, { body: given, request }: Call<'a
   try {
     warnAboutUnknown(context, node, await context.driver.observed(node, at.at), request);
   } catch (error) {
-    // Ignore the error: the registration succeeded, and the next one sends the observations again.
+    // Only log the error: the registration succeeded, and the next one sends the observations
+    // again.
     request.log.error({ err: error, node: node.id }, "could not apply the agent's observations");
   }
   const open = context.tasks.lastOpen(node.id);
