@@ -1,4 +1,4 @@
-/** Answers a request with a live stream of events, until its client, the server or a fault ends it. */
+/** Answers a request with a live stream of events, until the client, server or a fault ends it. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../domain/platform/errors.ts';
 import { SENT } from './define.ts';

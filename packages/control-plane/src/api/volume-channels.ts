@@ -7,9 +7,9 @@
  * inform the other process; the receiver then asks again until the balancer leads it to the process
  * with the chunk:
  *
- * move:{copy}:here a chunk is at one of the processes
- * move:{copy}:want the receiver asked for a chunk
- * move:{copy}:want:{stream}:{number} … for this chunk, so it has all chunks before
+ *   move:{copy}:here                      a chunk is at one of the processes
+ *   move:{copy}:want                      the receiver asked for a chunk
+ *   move:{copy}:want:{stream}:{number}    … for this chunk, so it has all chunks before
  */
 import type { ChunkAnswer } from '@berth/wire/volume';
 import type { Changes, Topic } from '../domain/platform/changes.ts';

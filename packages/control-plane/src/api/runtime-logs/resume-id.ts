@@ -2,7 +2,7 @@
  * The id of a `line` event: for each deployment the cursor of its newest line, so that a stream can
  * be resumed at any control plane (Last-Event-ID).
  *
- * DEPLOYMENT~TIME~TIME,ORDINAL:RUN,DEPLOYMENT~…
+ *   DEPLOYMENT~TIME~TIME,ORDINAL:RUN,DEPLOYMENT~…
  *
  * A 0.1.0 control plane reads the first part, the times of the newest lines of both streams, and
  * ignores the second part.

@@ -3,8 +3,8 @@
  * result. It is one file, replaced by rename. If the file is lost, damaged or of another version,
  * the next scan hashes every file again.
  *
- * listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header |
- * its length, 4 bytes | magic
+ *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header |
+ *   its length, 4 bytes | magic
  */
 import { hash } from 'node:crypto';
 import { closeSync, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs';

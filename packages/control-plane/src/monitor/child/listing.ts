@@ -3,11 +3,13 @@
  * each name, with everything that decides whether a file must be hashed again. Two byte-identical
  * listings need no parsing.
  *
- *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL     regular file
- *   d<path> NUL                                           folder (its times would differ when a lock file came and went)
- *   l<path> NUL <target> NUL                              symlink
- *   s<path> NUL   n<path> NUL   o<type><path> NUL         skipped: a storage server's snapshots, a removed file that NFS
- *                                                         keeps because a process has it open, FIFOs, sockets, devices
+ *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL   regular file
+ *   d<path> NUL                  folder, without times, which lock files would change
+ *   l<path> NUL <target> NUL     symlink
+ *   s<path> NUL                  skipped: a storage server's snapshots
+ *   n<path> NUL                  skipped: a removed file that NFS keeps while a process has it open
+ *   o<type><path> NUL            skipped: FIFOs, sockets, devices
+ *
  * Paths are raw bytes, relative to the folder. `find` lists the content of a folder directly after
  * the folder.
  */
