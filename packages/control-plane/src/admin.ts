@@ -1,6 +1,6 @@
 /**
- * Commands for the operator on the control plane's machine: `bin/berth admin …` calls `main`. They
- * work on the database itself, whether the control plane runs or not, for the case that nobody can
+ * Commands for the operator on the control plane's machine; `bin/berth admin …` calls `main`. They
+ * open the database directly, so they work while the control plane is stopped and when nobody can
  * sign in.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -42,7 +42,7 @@ export async function main(args: string[]): Promise<number> {
     return 0;
   } catch (error) {
     const usage = error instanceof WrongUsage;
-    // Messages of StoreError are for this reader; a stack trace helps nobody here.
+    // A StoreError message is written for the operator, so print it without a stack trace.
     complain(`berth admin: ${messageOf(error)}${usage ? `\n\n${USAGE}` : ''}`);
     return usage || (error instanceof Error && error.name === 'SettingsError') ? 2 : 1;
   }
@@ -70,7 +70,7 @@ async function recover(args: string[]): Promise<void> {
 
 type Recover = { email: string; passwordHash: string; endTokens: boolean; password: string | null };
 
-/** `password`: printed after the commit. */
+/** `password`: the password to print after the commit; null to print none. */
 async function recoverIn(
   databaseUrl: string,
   { email, passwordHash, endTokens, password }: Recover,
@@ -89,7 +89,7 @@ async function recoverIn(
       `${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended ` +
         `tokens: ${tokens}`,
     );
-    // After the commit: a password that was printed works.
+    // Print the password only after the commit: a printed password must work.
     if (password !== null) print(`password: ${password}`);
   } finally {
     await database.close();

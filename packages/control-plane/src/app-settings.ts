@@ -10,7 +10,7 @@ import { DEFAULT_LIMITS, type Limits } from './domain/deployments/facts.ts';
 import { normalDomains } from './domain/routes/domains.ts';
 import { isPrivateAddress } from './notify/post.ts';
 
-/** The only copy of these secrets: every part reads it at each use. The vault has SECRETS_KEY. */
+/** The only copy of these secrets; every part reads it at each use. The vault has SECRETS_KEY. */
 export type SecretsInUse = {
   agent: readonly string[];
   gateway: readonly string[];
@@ -81,12 +81,12 @@ export function apiSettingsOf(
   };
 }
 
-/** Label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
+/** Host label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
 const PROXY_DASHBOARD = 'traefik';
 
 /**
- * Hosts that no project can take, in their normal form: those of Berth's own addresses, and the
- * host names in RESERVED_PREFIXES. The proxy would get two routers for one host.
+ * Returns the hosts that no project can take, in normal form: the hosts of Berth's own addresses
+ * and the host names in RESERVED_PREFIXES. Otherwise the proxy would get two routers for one host.
  */
 function reservedHosts(config: Config): string[] {
   const addresses = [
@@ -105,8 +105,8 @@ function reservedHosts(config: Config): string[] {
 }
 
 /**
- * Labels under BASE_DOMAIN that no project can have as its prefix, also those that the operator
- * lists as whole hosts.
+ * Returns the labels under BASE_DOMAIN that no project can have as its prefix, including labels
+ * that the operator lists as whole hosts.
  */
 function reservedPrefixes(config: Config): string[] {
   const end = `.${config.BASE_DOMAIN}`;
@@ -121,8 +121,8 @@ function reservedPrefixes(config: Config): string[] {
 }
 
 /**
- * The gateway refuses a shorter SESSION_SECRET. Here it is a warning, because docs/contract.md sets
- * no minimum for AGENT_SECRET.
+ * The gateway refuses a SESSION_SECRET that is shorter. The control plane only warns about short
+ * secrets, because docs/contract.md sets no minimum for AGENT_SECRET.
  */
 const MIN_SECRET_LENGTH = 32;
 

@@ -28,7 +28,7 @@ import { type AllStores, type BeforeMigration, openStores } from './store/open.t
 
 export type Overrides = PlatformOverrides & {
   stores?: AllStores;
-  /** False: no loop runs, so only the calls of a test change anything. */
+  /** If false, no loop runs, and only the test's own calls change state. */
   loops?: boolean;
 };
 
@@ -43,7 +43,7 @@ export type App = {
   uptime: UptimeClock;
   limits: Limits;
   sendNotice: SendNotice;
-  /** Secrets that change while the control plane runs. `replaced`: call it after each reload. */
+  /** Secrets that change while the control plane runs. Call `replaced` after each reload. */
   secrets: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
@@ -111,11 +111,13 @@ const openDatabase = (config: Config, log: Logger, now: () => number): Promise<A
     ...defined({ before: snapshotBefore(config, log) }),
   });
 
-/** Returns what runs before a migration. A database in memory has nothing to lose. */
+/**
+ * Returns the function that takes a snapshot before a migration. A database in memory needs none.
+ */
 function snapshotBefore(config: Config, log: Logger): BeforeMigration | undefined {
   if (config.DATABASE_URL === 'sqlite::memory:') return undefined;
   return async () => {
-    // Its libraries would slow down every other start.
+    // Import the module only now: its libraries would slow down every other start.
     const { takeSnapshot } = await import('./backup/snapshot.ts');
     return takeSnapshot(readBackupConfig(config.backupEnv), config.UPGRADE_SNAPSHOT, log);
   };
@@ -156,7 +158,7 @@ const secretsOf = ({
   },
 });
 
-/** These loops need no declaration of their own: /readyz shows their problems by other parts. */
+/** Starts loops that are not in LOOPS, because /readyz shows their problems through other parts. */
 function startSecretLoops(
   { isShared, secretWatch, secretUse, log }: Platform,
   closers: Closers,

@@ -47,7 +47,7 @@ const noneOr =
   <T>(parse: Parser<T>): Parser<T | null> =>
   (t) =>
     t === 'none' ? null : parse(t);
-/** Errors must not repeat the value: it can have a password. */
+/** An error must not repeat the value: the URL can contain a password. */
 const smtpUrl: Parser<string> = (t) => {
   const url = URL.parse(t);
   if (url === null || !['smtp:', 'smtps:'].includes(url.protocol) || url.hostname === '')
@@ -67,7 +67,7 @@ const registryAddr: Parser<string> = (t) => {
     throw new Error(`must be host, host:port or host:port/path without a scheme, not "${t}"`);
   return t.replace(/\/+$/, '');
 };
-/** Errors must not repeat the value. */
+/** An error must not repeat the value. */
 const secretsKeys: Parser<Buffer[]> = (t) => {
   if (list(t).length === 0) throw new Error('must have at least one secret');
   const keys = list(t).map((entry) => ({ entry, key: Buffer.from(entry, 'base64') }));
@@ -94,7 +94,7 @@ const addresses: Parser<string[]> = (t) => {
   if (wrong.length > 0) throw new Error(`not an IP address: ${wrong.join(', ')}`);
   return list(t);
 };
-/** Names or addresses alone, so that an entry which could match nothing is refused. */
+/** Accepts only names and addresses, so that an entry that could match nothing is refused. */
 const hosts: Parser<string[]> = (t) => {
   const bare = (one: string): string => one.replace(/^\[|\]$/g, '');
   const wrong = list(t).filter(
@@ -118,10 +118,11 @@ const nameServers: Parser<string[]> = (t) => {
 };
 const ageRecipients: Parser<string[]> = (t) => {
   const recipients = list(t);
-  // A private key here would be in every process list and in the log.
+  // Refuse a private key: every process list and the log would contain it.
   if (recipients.some((one) => /^AGE-SECRET-KEY/i.test(one)))
     throw new Error('has an age identity (private key); give its recipient (age1…)');
-  // The process that makes the backup checks the rest: the library would slow down each start.
+  // The process that makes the backup does the full check: the age library would slow down each
+  // start.
   const wrong = recipients.find((one) => !/^age1[a-z0-9]{50,}$/.test(one));
   if (wrong !== undefined) throw new Error(`"${wrong}" is no age recipient (age1…)`);
   return recipients;
@@ -550,7 +551,7 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   searchPath: string;
   /** Environment of the process that makes scheduled backups. */
   backupEnv: NodeJS.ProcessEnv;
-  /** For GET /api/system, by name. */
+  /** Settings by name, for GET /api/system. */
   inForce: SettingInForce[];
 };
 
@@ -562,12 +563,12 @@ export function dataFolder(config: Pick<Config, 'DATABASE_URL' | 'STATE_DIR'>): 
   return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
 }
 
-/** Files of generated secrets, in `dataFolder`. */
+/** File names of generated secrets in `dataFolder`. */
 export const GENERATED = { JWT_SECRET: 'jwt-secret', SECRETS_KEY: 'secrets-key' } as const;
 
 export type ReloadedSettings = Reloading<typeof SETTINGS>;
 /**
- * SIGHUP reads the files of settings again, those of generated secrets too. Call it before
+ * On SIGHUP, reads the files of settings and of generated secrets again. Call it before
  * `readConfig`.
  */
 export function reloading(
@@ -589,19 +590,19 @@ export function reloading(
 }
 
 /**
- * Variables of other programs that a backup needs: credentials of the object storage, certificates.
+ * Environment variables of other programs that a backup needs: storage credentials, certificates.
  */
 const PASSED_ON =
   /^(AWS_.*|PATH|HOME|TMPDIR|TZ|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|PGSSL.*|HTTPS?_PROXY|NO_PROXY)$/;
 
-/** Settings in the unit of the package. */
+/** Settings in the systemd unit of the package. */
 const OF_THE_UNIT = { STATE_DIR: '/var/lib/berth', DATABASE_URL: 'sqlite:/var/lib/berth/berth.db' };
 const ASSIGNMENT = /^([A-Za-z_]\w*)=(.*)$/;
 
 /**
- * For commands on the machine of a package: adds the settings of the unit to `env` if it names no
- * database and /etc/berth has them. What `env` has already counts. Returns the file, or null if the
- * environment alone counts. Throws SettingsError.
+ * For commands on a machine with the package: adds the unit's settings to `env` if `env` names no
+ * database and /etc/berth has them. Values already in `env` take precedence. Returns the settings
+ * file, or null if only `env` is used. Throws SettingsError.
  */
 export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string | null {
   const has = (name: string): boolean => (env[name] ?? '') !== '';
@@ -624,7 +625,7 @@ export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string 
     if (name === 'DATABASE_URL_FILE') delete assignments['DATABASE_URL'];
     assignments[name] = unquoted(value);
   }
-  // NAME and NAME_FILE exclude each other.
+  // A setting counts as given by NAME or NAME_FILE, because these exclude each other.
   const isGiven = (name: string): boolean =>
     has(name) || has(`${name}_FILE`) || has(name.replace(/_FILE$/, ''));
   const added = Object.entries(assignments).filter(([name]) => !isGiven(name));
@@ -632,7 +633,7 @@ export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string 
   return path;
 }
 
-/** As systemd reads a value on one line. */
+/** Removes the quotes of a one-line value as systemd does. */
 function unquoted(value: string): string {
   const quote = value[0];
   if ((quote !== '"' && quote !== "'") || value.length < 2 || !value.endsWith(quote)) return value;
@@ -642,7 +643,7 @@ function unquoted(value: string): string {
 
 export type BackupConfig = ReturnType<typeof readBackupConfig>;
 
-/** Reads what backup, restore, export and import need. Throws SettingsError. */
+/** Reads the settings that backup, restore, export and import need. Throws SettingsError. */
 export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
   const {
     DATABASE_URL,
@@ -666,24 +667,24 @@ export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
   };
   const settings = readSettings(used, env);
   const all = settingTexts(Object.keys(SETTINGS), env);
-  // The place of the database is another one after a restore.
+  // Leave out DATABASE_URL: after a restore the database is in another place.
   const entries = Object.entries(all).filter(([name]) => name !== 'DATABASE_URL');
   return {
     ...settings,
-    /** Texts of the settings that are set, for the backup. */
+    /** Values of the settings that are set, as text, for the backup. */
     plain: Object.fromEntries(entries.filter((entry) => isPlain(...entry))),
     secret: Object.fromEntries(entries.filter((entry) => !isPlain(...entry))),
     searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
-    /** An object storage other than that of AWS. */
+    /** Endpoint of an object storage other than AWS. */
     s3Endpoint: env['AWS_ENDPOINT_URL_S3'] ?? env['AWS_ENDPOINT_URL'] ?? null,
   };
 }
 
-/** Reads the settings that say where the data is. Throws SettingsError. */
+/** Reads the settings that locate the data. Throws SettingsError. */
 export const readDataPlace = (env: NodeJS.ProcessEnv = process.env) =>
   readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL, STATE_DIR: SETTINGS.STATE_DIR }, env);
 
-/** Reads the one setting that commands on the database need. Throws SettingsError. */
+/** Reads only DATABASE_URL, for commands on the database. Throws SettingsError. */
 export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>
   readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL }, env).DATABASE_URL;
 
@@ -718,7 +719,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   };
 }
 
-/** A value that can be a secret is left out, by the rule of backups without keys. */
+/** Leaves out values that can be secrets, by the same rule as backups without keys. */
 function settingsInForce(env: NodeJS.ProcessEnv): SettingInForce[] {
   const texts = settingTexts(Object.keys(SETTINGS), env);
   return Object.entries<Setting<unknown>>(SETTINGS)
@@ -732,7 +733,7 @@ function settingsInForce(env: NodeJS.ProcessEnv): SettingInForce[] {
     .toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** A server that listens on all addresses is reachable from its machine by the loopback address. */
+/** Returns the loopback address for a server that listens on all addresses. */
 function reachableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;

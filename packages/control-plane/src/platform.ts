@@ -1,6 +1,6 @@
 /**
- * Builds the parts of the control plane, in the order in which they need each other. Routes and
- * loops each take a few of them by their `Deps`.
+ * Builds the parts of the control plane in dependency order. Routes and loops list the parts that
+ * they use in their `Deps`.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism, hostname } from 'node:os';
@@ -64,7 +64,7 @@ import { openVault } from './secrets/open.ts';
 export type PlatformOverrides = {
   log: Logger;
   now?: () => number;
-  /** Replaces the clock that the database keeps. */
+  /** Replaces the clock that is stored in the database. */
   uptime?: UptimeClock;
   passwordCost?: PasswordCost;
   processMetrics?: boolean;
@@ -75,7 +75,7 @@ export type PlatformOverrides = {
   backUp?: BackupSettings['run'];
 };
 
-/** Stores that parts of the platform use; routes and loops get theirs from app.ts. */
+/** Stores that parts of the platform use; app.ts gives routes and loops their stores. */
 export type PlatformStores = FlowStores & {
   apiSessions: Pick<ApiSessionStore, 'hashIds'>;
   gitTokens: Pick<GitTokenStore, 'get'>;
@@ -87,12 +87,12 @@ export type PlatformStores = FlowStores & {
   notifier: Notifier | null;
 };
 
-/** Every step of the composition starts from these. */
+/** Inputs of every step of the composition. */
 type Start = {
   config: Config;
   overrides: PlatformOverrides;
   stores: PlatformStores;
-  /** Ends each part when the control plane stops. */
+  /** Closes each part when the control plane stops. */
   closers: Closers;
   log: Logger;
   now: () => number;
@@ -191,7 +191,7 @@ export async function createPlatform(
   };
 }
 
-/** Opens the secrets of the platform, and the vault with those of the projects. */
+/** Opens the platform's secrets, and the vault with the projects' secrets. */
 async function openSecrets({ config, overrides, stores, closers, log, now }: Start) {
   const { read, replace } = live<SecretsInUse>({
     agent: config.AGENT_SECRET ?? [],
@@ -208,14 +208,14 @@ async function openSecrets({ config, overrides, stores, closers, log, now }: Sta
     secrets: settings.jwtSecrets,
     now,
   });
-  // Only one control plane at a time can open a SQLite file. It has no other to compare with, so
-  // a changed secret is no problem.
+  // Only one control plane can open a SQLite file. It has no other control plane to compare with,
+  // so a changed secret is no problem.
   const isShared = !config.DATABASE_URL.startsWith('sqlite:');
   if (isShared) {
     await secretWatch.look();
     closers.add('secrets', () => secretWatch.close());
   }
-  // With PostgreSQL, another control plane can still serve them.
+  // With PostgreSQL, another control plane can still serve the open looks.
   if (!isShared) closers.add('looks', () => stores.repositoryLooks.endOpen(now()));
   const vault = await openVault({
     given: config.SECRETS_KEY ?? null,
@@ -238,13 +238,13 @@ async function openSecrets({ config, overrides, stores, closers, log, now }: Sta
   return { secretsInUse, settings, secretWatch, secretProblem, isShared, vault, secretUse };
 }
 
-/** Folder of the SQLite file or STATE_DIR; null with a database in memory. */
+/** Returns the folder of the SQLite file or STATE_DIR; null with a database in memory. */
 const folderOf = (config: Config): string | null =>
   config.DATABASE_URL === 'sqlite::memory:' ? null : resolve(dataFolder(config));
 
 /**
- * Returns the JWT secrets of the file that the first start creates. A database in memory gets a
- * secret in memory.
+ * Returns the JWT secrets from the file that the first start creates. With a database in memory,
+ * the secret exists only in memory.
  */
 const generatedSecrets = async (
   config: Config,
@@ -274,7 +274,7 @@ async function openTraces({ config, closers, log }: Start) {
   return tracing;
 }
 
-/** Opens the configuration of the proxy and the policy of the gateways. */
+/** Opens the proxy's configuration and the gateways' policy. */
 async function openRouting(
   { config, stores, closers, now, monotonic, log }: Start,
   changes: Changes,
@@ -321,7 +321,7 @@ type ProxyChecks = {
   certificates?: CertificateWatch;
 };
 
-/** Checks through the proxies of PROXY_PROBE_URLS. */
+/** Creates the checks that go through the proxies of PROXY_PROBE_URLS. */
 function proxyChecks(start: Start, gatewaySecrets: () => readonly string[]): ProxyChecks {
   const { config, now, log } = start;
   const probeUrls = config.PROXY_PROBE_URLS ?? [];
@@ -351,7 +351,7 @@ function certificatesOf(
   return createCertificateWatch({ probeUrls, intervalMs, now, monotonic, log });
 }
 
-/** This machine: its host name in PUBLIC_URL and the disk of its data folder. */
+/** Describes this machine: its host name in PUBLIC_URL and the disk of its data folder. */
 function ownMachine({ config, now }: Start) {
   const folder = folderOf(config);
   const { protocol, hostname: ownHost } = new URL(config.PUBLIC_URL);

@@ -1,6 +1,6 @@
 /**
- * `berth rotation`: prints as JSON who uses which value of a secret, for `berth rotate`. Reads the
- * database beside a control plane.
+ * `berth rotation`: prints as JSON which process uses which value of a secret, for `berth rotate`.
+ * Reads the database directly, also while a control plane runs.
  */
 import { messageOf } from '@berth/kit/message-of';
 import { readDatabaseUrl } from './config.ts';

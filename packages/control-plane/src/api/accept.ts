@@ -2,10 +2,13 @@
 import { trimOws } from '@berth/kit/ows';
 
 type Range = { type: string; subtype: string; quality: number };
-/** How well a media type fits: the quality, then the more exact range, then the earlier one. */
+/**
+ * Fit of a media type: compare the quality, then the exactness of the range, then its position (the
+ * earlier range wins).
+ */
 type Fit = { quality: number; exactness: number; position: number };
 
-/** Returns whether the client prefers `wanted` to `usual`. Equal types: it does not. */
+/** Returns whether the client prefers `wanted` to `usual`; false if it accepts both equally. */
 export function prefers(accept: string | undefined, wanted: string, usual: string): boolean {
   if (accept === undefined) return false;
   const ranges = accept.split(',').flatMap(rangeOf);
@@ -17,7 +20,10 @@ export function prefers(accept: string | undefined, wanted: string, usual: strin
   return wantedFit.position < usualFit.position;
 }
 
-/** Empty for a text that is no media range, and for one with parameters, which no answer has. */
+/**
+ * Parses one media range. Returns an empty list for invalid text and for a range with parameters,
+ * because no answer has parameters.
+ */
 function rangeOf(text: string): Range[] {
   const [name = '', ...parameters] = text.split(';').map(trimOws);
   const [, type, subtype] = /^([^\s/]+)\/([^\s/]+)$/.exec(name.toLowerCase()) ?? [];
@@ -28,7 +34,7 @@ function rangeOf(text: string): Range[] {
   return [{ type, subtype, quality: Number.parseFloat(weight.slice(2)) }];
 }
 
-/** The most exact range decides. Null: the client does not accept this type. */
+/** Returns the fit of the most exact range; null if the client does not accept this type. */
 function fitOf(mediaType: string, ranges: readonly Range[]): Fit | null {
   const [type, subtype] = mediaType.split('/');
   const fits = ranges.flatMap((range, position): Fit[] => {

@@ -1,7 +1,7 @@
 /**
- * Authenticates agents by X-Agent-Secret and authorizes them. The header has AGENT_SECRET, the
- * secret of one node, or a join token. The secret of a node authorizes only requests for that node.
- * Once a node uses its own secret, AGENT_SECRET no longer works for it.
+ * Authenticates agents by X-Agent-Secret and authorizes them. The header contains AGENT_SECRET, the
+ * secret of one node, or a join token. A node's secret authorizes only requests for that node. Once
+ * a node uses its own secret, AGENT_SECRET no longer works for the node.
  */
 import { timingSafeEqual } from 'node:crypto';
 import { fingerprintOf } from '@berth/kit/fingerprint';
@@ -21,13 +21,13 @@ import type { TaskStore } from '../domain/deployments/task-store.ts';
 
 export type Agents = {
   /**
-   * Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`:
-   * the request is a registration.
+   * Sets `request.agent`. `joining`: the request is a registration. Throws agent_secret, and
+   * too_many_attempts for wrong secrets only.
    */
   identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
   /** Throws agent_secret unless the secret is valid for this node. */
   checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
-  /** Calls checkNode for the node of a task. Throws not_found too. */
+  /** Calls checkNode for the node of a task. Also throws not_found. */
   checkTask(request: FastifyRequest, taskId: string): Promise<void>;
   /** Checks a request that names no node. Throws agent_secret. */
   checkRequest(request: FastifyRequest): Promise<void>;
@@ -48,7 +48,7 @@ const sharedBy = (value: string): AgentProof => ({
   kind: 'shared',
   fingerprint: fingerprintOf('AGENT_SECRET', value),
 });
-/** Size of the cache of nodes by task. A task never changes its node. */
+/** Maximum number of tasks whose node is cached. A task never changes its node. */
 const MAX_CACHED_TASKS = 20_000;
 
 export function createAgents({
@@ -61,7 +61,7 @@ export function createAgents({
   guesses,
 }: Deps): Agents {
   const sharedSecret = matcher(agentSecrets);
-  /** 10,000 agents poll: one object for each value, not one for each request. */
+  /** Create one object for each secret, not one for each request: 10,000 agents poll. */
   const proofs = derived(
     agentSecrets,
     (values) => new Map(values.map((value) => [value, sharedBy(value)])),
@@ -80,7 +80,7 @@ export function createAgents({
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(secret) } as const;
       request.agent = proof;
-      // The common registration needs no query here. The store checks the secret again before it
+      // The usual registration needs no query here: the store checks the secret again before it
       // changes anything.
       if (joining && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
@@ -169,13 +169,13 @@ export function createAgents({
   };
 }
 
-/** Returns what plugins/access.ts found out about the agent. Only for routes of agents. */
+/** Returns the proof that plugins/access.ts stored. Only for routes of agents. */
 export function proofOf(request: FastifyRequest): AgentProof {
   if (request.agent === null) throw new Error('the route does not authenticate agents');
   return request.agent;
 }
 
-/** Returns the id in `berthnode_<id>_<43 random characters>`. */
+/** Returns the id from `berthnode_<id>_<43 random characters>`. */
 function idIn(prefix: string, text: string): string | null {
   if (!text.startsWith(prefix)) return null;
   return /^([\w.-]{1,64})_[\w-]{43}$/.exec(text.slice(prefix.length))?.[1] ?? null;

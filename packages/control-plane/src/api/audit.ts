@@ -1,7 +1,7 @@
 /**
- * The hook that writes the audit log, before the answer is sent. It runs on every route with which
- * a person changes something. On routes that people only read it records refusals. Handlers add
- * details in `request.audited`.
+ * The hook that writes the audit log before the answer is sent. On routes with which a person
+ * changes something, it records every request; on read-only routes, it records refusals. Handlers
+ * add details in `request.audited`.
  */
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { Route } from '@berth/wire/route';
@@ -10,7 +10,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AuditRecord } from '../domain/identity/identity-records.ts';
 import type { AuditStore } from '../domain/identity/identity-stores.ts';
 
-/** Details that only a handler knows. They override those of the hook. */
+/** Details that only a handler knows. They override the details of the hook. */
 export type Audited = {
   user?: string | null;
   via?: AuditVia;
@@ -21,12 +21,12 @@ export type Audited = {
   code?: string | null;
 };
 
-/** Statuses that refuse a person. A wrong field or an unknown id is no question of rights. */
+/** Statuses that mean a refused person. An invalid field or an unknown id is not a refusal. */
 const REFUSALS = [401, 403, 429];
 
 /**
- * `always`: with every outcome; `refused`: only if the request was refused; `never`: no person is
- * involved.
+ * `always`: write an entry for every outcome; `refused`: only for a refused request; `never`: no
+ * person is involved.
  */
 type When = 'always' | 'refused' | 'never';
 
@@ -34,7 +34,7 @@ type When = 'always' | 'refused' | 'never';
 const EXCEPTIONS: Partial<Record<RouteName, When>> = {
   login: 'always',
   exchange: 'always',
-  // Every client refreshes once an hour. Only a refusal is notable: the token was used before.
+  // Every client refreshes once an hour, so record only refusals, such as a token used twice.
   refresh: 'refused',
   decideDeviceCode: 'always',
   revokeDeviceTokenOf: 'always',
@@ -65,8 +65,8 @@ export function auditRecord(
   const outcome = audited.outcome ?? outcomeOf(status);
   const when = whenAudited(name);
   if (when === 'never' || (when === 'refused' && !REFUSALS.includes(status))) return null;
-  // A refused caller without an identity appears only in the request log, so that strangers cannot
-  // fill the audit log. A failed sign-in names an account and is recorded.
+  // A refused caller without an identity is only in the request log, so that strangers cannot fill
+  // the audit log. A failed sign-in names an account, so it is recorded.
   if (caller === null && audited.user === undefined && status < 500) return null;
   const user = audited.user ?? caller?.email ?? null;
   const params = request.params as { id?: string };
@@ -85,8 +85,8 @@ export function auditRecord(
 }
 
 /**
- * A failed write to the audit log does not undo the request. It is logged as an error with the
- * missing entry.
+ * Creates the audit hook. If writing the log fails, the request still succeeds, and the missing
+ * entry is logged as an error.
  */
 export function createAudit(store: AuditStore, now: () => number) {
   return async (name: RouteName, request: FastifyRequest, reply: FastifyReply): Promise<void> => {

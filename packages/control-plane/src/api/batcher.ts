@@ -2,23 +2,20 @@
  * Batches work that can wait a moment. 10,000 agents send 333 registrations per second. Handled one
  * at a time, each registration finds the processor's caches cold and wakes the process, which costs
  * about as much as the registration itself. Work that arrives alone runs immediately, so a small
- * installation waits for nothing.
+ * installation has no delay.
  */
 
-/**
- * The longest wait of a piece of work. It waits only if the previous one arrived less than this
- * long before.
- */
+/** Longest delay of a piece of work. It waits only if the previous one arrived within this time. */
 const INTERVAL_MS = 50;
 /**
- * Largest batch. Between two batches the process handles other events, so 10,000 agents that return
- * at once do not block them.
+ * Largest batch. Between two batches the process handles other events, so 10,000 agents that
+ * reconnect at once do not block them.
  */
 const MAX_BATCH = 32;
 
 /**
- * Returns a function that runs work immediately or, within `intervalMs`, in a batch. The order of
- * arrival is kept.
+ * Returns a function that runs work immediately, or in a batch if other work arrived within
+ * `intervalMs`. It keeps the order of arrival.
  */
 export function createBatcher(
   intervalMs = INTERVAL_MS,

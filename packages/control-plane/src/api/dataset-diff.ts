@@ -1,29 +1,28 @@
-/**
- * The difference of two versions of a dataset, from their tree objects. Equal folders are not read.
- */
+/** Compares two versions of a dataset by their tree objects. Equal folders are not read. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { diffTrees, type LoadTree, type TreeChange } from '@berth/wire/tree';
 import { DomainError } from '../domain/platform/errors.ts';
 
-/** Differences that are counted and listed at most. */
+/** Maximum number of differences to count and list. */
 const MOST_DIFFERENCES = 100_000;
-/**
- * Tree objects that one request reads at most: two versions can have a million folders that differ.
- */
+/** Maximum number of tree objects to read for one request: a million folders can differ. */
 const MOST_OBJECTS = 20_000;
-/** Time of one comparison in ms. */
+/** Time limit of one comparison in ms. */
 const WITHIN_MS = 5_000;
-/** Comparisons that run at a time, at most one of a person, and those that wait. */
+/**
+ * Limits of comparisons: running at a time (one for each person), waiting for each person, waiting
+ * in all.
+ */
 const TURNS = { atOnce: 3, waitingOfOne: 2, waiting: 12 };
 const RETRY_AFTER_S = 5;
-/** Time of work in ms between two yields to the event loop. */
+/** Working time in ms between two yields to the event loop. */
 const TURN_MS = 10;
 
 export type DiffTotals = {
   added: { files: number; bytes: number };
   modified: { files: number; bytes: number; previous_bytes: number };
   removed: { files: number; bytes: number };
-  /** False: a limit ended the comparison, so there are more differences. */
+  /** False if a limit ended the comparison, so that there are more differences. */
   complete: boolean;
 };
 
@@ -33,16 +32,16 @@ type PageOptions = {
   offset: number;
   limit: number;
   known?: DiffTotals | null;
-  /** Ends the comparison. */
+  /** Aborts the comparison. */
   signal?: AbortSignal;
   withinMs?: number;
   clock?: () => number;
 };
 
 /**
- * Returns `limit` differences from the number `offset` on, and the totals. With `known` totals it
+ * Returns `limit` differences starting at number `offset`, and the totals. With `known` totals it
  * reads only as far as the page needs. `isFinal`: neither the time nor `signal` ended it, so
- * another try finds the same. Rejects with the error of `load`.
+ * another try gives the same result. Rejects with the error of `load`.
  */
 export async function diffPage(
   roots: { from: string; to: string },
@@ -104,12 +103,15 @@ export async function diffPage(
   };
 }
 
-/** Rejects with `too_many_requests` if too many wait, or when `signal` ends the wait. */
+/**
+ * Runs a comparison in its turn. Rejects with `too_many_requests` if too many wait, or when
+ * `signal` ends the wait.
+ */
 export type InTurn = <T>(person: string, signal: AbortSignal, run: () => Promise<T>) => Promise<T>;
 
 /**
- * A comparison costs seconds of work and thousands of queries, and a page of the dashboard asks for
- * it with one click.
+ * Limits the comparisons: each costs seconds of work and thousands of queries, and one click in the
+ * dashboard starts one.
  */
 export function createComparisons({ atOnce, waitingOfOne, waiting: most } = TURNS): InTurn {
   const running = new Set<string>();

@@ -1,7 +1,7 @@
 /**
  * Defines each route from its row in wire/routes.ts, which has method, path, schemas and required
- * credentials. The handler has the behaviour. `assertComplete` checks that every row has a handler.
- * A route without a row is refused.
+ * credentials. The handler adds the behaviour. `assertComplete` checks that every row has a
+ * handler. A route without a row is refused.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { defined } from '@berth/kit/defined';
@@ -40,15 +40,15 @@ import { wantsEventStream } from './sse.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Set by plugins/access.ts on every route that requires a role. */
+    /** The caller; plugins/access.ts sets it on every route that requires a role. */
     caller: Caller | null;
-    /** Set by plugins/access.ts on every route for agents. */
+    /** The agent's proof; plugins/access.ts sets it on every route for agents. */
     agent: AgentProof | null;
-    /** Details for the audit log that its hook cannot know; null if there are none. */
+    /** Details that the audit hook cannot know; null if there are none. */
     audited: Audited | null;
     /** The value of GATEWAY_SECRET that the gateway sent. */
     gatewaySecret: string | null;
-    /** Code of the problem in the answer; null if the answer is no problem. */
+    /** Problem code in the answer; null if the answer is no problem. */
     problemCode: ErrorCode | null;
   }
   interface FastifyContextConfig {
@@ -75,16 +75,16 @@ export type Call<N extends RouteName> = {
   query: QueryOf<N>;
   body: BodyOf<N>;
   /**
-   * The caller, with the role in the project of the request (rights.ts); null on routes without a
+   * The caller with their role in the project of the request (rights.ts); null on routes without a
    * role.
    */
   user: WhoOf<N> extends Exclude<Who, Role> ? null : Caller;
   /**
-   * Checks credentials and rights again, and returns the caller as they are now. A held request
-   * calls it before it answers, a stream before it sends more. Throws if the rights have ended.
+   * Checks credentials and rights again, and returns the caller as stored now. Call it before a
+   * held request answers and before a stream sends more. Throws if the rights have ended.
    */
   recheck: WhoOf<N> extends Exclude<Who, Role> ? null : () => Promise<Caller>;
-  /** Which projects the answer can name. */
+  /** The projects that the answer can name. */
   access: (typeof ROUTES)[N]['scope'] extends 'list' ? ProjectAccess : undefined;
   /** Must be called once if the row has `etag`. */
   setEtag: Flagged<N, 'etag', SetEtag>;
@@ -97,12 +97,10 @@ export type Call<N extends RouteName> = {
 };
 type Answer<N extends RouteName> = AnswerOf<N> extends undefined ? unknown : AnswerOf<N>;
 /**
- * A handler returns it after it has sent the answer itself: a stream, 304, exact bytes. Handlers
- * never return `reply`: it is a thenable, so the caller's `await` would block until the stream
- * ends.
+ * Returned by a handler that has sent the answer itself: a stream, 304, exact bytes. Handlers never
+ * return `reply`: it is a thenable, so the caller's `await` would block until the stream ends.
  */
 export const SENT = Symbol('sent');
-/** The answer of a handler. */
 export type Answered<N extends RouteName> = Promise<Answer<N> | typeof SENT>;
 export type Handler<N extends RouteName> = (call: Call<N>) => Answered<N>;
 export type Define = <N extends RouteName>(
@@ -112,7 +110,7 @@ export type Define = <N extends RouteName>(
 ) => void;
 
 /**
- * Size limit in bytes of a body on public routes. An e-mail address, a password or a token is far
+ * Size limit in bytes of a body on public routes. E-mail addresses, passwords and tokens are far
  * smaller.
  */
 const PUBLIC_BODY_LIMIT = 8_192;
@@ -188,7 +186,7 @@ function addRoute(
       },
     });
   if (row.rawBody !== true) return void register(deps.server);
-  // Only an encapsulated scope can have its own parsers.
+  // Register the parsers in an encapsulated scope: only such a scope can have its own parsers.
   void deps.server.register(async (scope) => {
     installRawBodies(scope);
     register(scope);
@@ -229,7 +227,7 @@ async function runHandler(
   call: AnyCall,
 ): Promise<unknown> {
   const answer = await handler(call);
-  // 204 has no representation.
+  // A 204 answer has no representation, so it needs no ETag.
   const needsEtag = row.etag === true && row.status !== 204;
   if (answer !== SENT && needsEtag && !call.reply.hasHeader('etag'))
     throw new Error(`${name} must call setEtag: its row has etag`);
@@ -251,7 +249,7 @@ async function answerCall(
   }
   const answer = await run();
   if (answer === SENT) return reply;
-  // Only the answer has the id of a new resource.
+  // Read the id of a new resource from the answer: the request does not contain it.
   if (row.params === undefined && hasId(answer))
     request.audited = { target: answer.id, ...request.audited };
   if (row.status === 201 || row.status === 202)
@@ -260,7 +258,7 @@ async function answerCall(
 }
 
 /**
- * Runs the handler, or finds the stored answer to the same key. Sets the headers and returns the
+ * Runs the handler, or returns the stored answer to the same key. Sets the headers and returns the
  * text of the answer.
  */
 async function createOnce(
@@ -302,8 +300,8 @@ function createdAnswer(
 }
 
 /**
- * The HEAD route that Fastify adds to each GET route has the same config. Pages and their files are
- * not part of the API.
+ * Refuses routes without a row. The HEAD route that Fastify adds to each GET route has the same
+ * config. Pages and their files are not part of the API.
  */
 function refuseRoutesWithoutRow(server: Server): void {
   server.addHook('onRoute', ({ config, method, url }) => {

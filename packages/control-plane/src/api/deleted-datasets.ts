@@ -1,13 +1,13 @@
 /**
- * Finds cached datasets that were deleted. The ids of all datasets are kept in memory, because
- * 10,000 nodes list their cached datasets every 30 s. They are read again after a change, and every
- * minute, since a notification from another control plane can be lost.
+ * Finds cached datasets that were deleted. Keeps the ids of all datasets in memory, because 10,000
+ * nodes list their cached datasets every 30 s. Reads the ids again after a change, and every minute
+ * because a notification from another control plane can be lost.
  */
 import type { Changes } from '../domain/platform/changes.ts';
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 
 const MAX_AGE_MS = 60_000;
-/** Limit in memory: a node can send any ids. */
+/** Memory limit: a node can send any ids. */
 const MAX_DELETED = 10_000;
 
 export type Deps = {
@@ -19,7 +19,7 @@ export type DeletedDatasets = ReturnType<typeof createDeletedDatasets>;
 export function createDeletedDatasets({ datasets, changes }: Deps) {
   let existing: Promise<ReadonlySet<string>> | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
-  /** Ids are never used again, so an id that was missing once stays missing. */
+  /** Ids are never reused, so an id that was missing once stays missing. */
   const deleted = new Set<string>();
   changes.on('datasets', () => void (existing = null));
 
@@ -28,7 +28,7 @@ export function createDeletedDatasets({ datasets, changes }: Deps) {
       readAt = performance.now();
       const reading = datasets.ids().then((all) => new Set(all));
       existing = reading;
-      // The next call repeats a read that failed.
+      // If the read fails, the next call repeats it.
       reading.catch(() => void (existing === reading && (existing = null)));
     }
     return existing;
@@ -42,8 +42,8 @@ export function createDeletedDatasets({ datasets, changes }: Deps) {
         [...new Set(cached.map((c) => c.dataset_id))].filter((id) => !ids.has(id));
       const missing = missingFrom(await existingIds());
       if (missing.every((id) => deleted.has(id))) return missing;
-      // The dataset might be newer than the last read. The node deletes its copy because of this
-      // answer, so read again.
+      // Read again: the dataset might be newer than the last read, and the node deletes its copy
+      // because of this answer.
       existing = null;
       const confirmed = missingFrom(await existingIds());
       if (deleted.size > MAX_DELETED) deleted.clear();

@@ -1,8 +1,8 @@
 /**
- * Gives agents the values of secrets. The database has the names in the payload of a task, and
- * values only sealed. An agent with the capability `secrets` gets the values in the answer to its
- * claim. Any other agent gets env secrets in the `env` of the payload that it reads, because it has
- * no other way; the stored payload does not change.
+ * Delivers the values of secrets to agents. The payload of a task contains only names; the database
+ * has the values only sealed. An agent with the capability `secrets` gets the values in the answer
+ * to its claim. Any other agent gets env secrets in the `env` of the payload that it reads, because
+ * it has no other way; the stored payload does not change.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
@@ -15,23 +15,23 @@ import type { Vault } from '../domain/secrets/vault.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 
 export type Delivered = {
-  /** Fields of the answer to the claim. */
+  /** Fields for the answer to the claim. */
   claim: Pick<TaskClaim, 'secrets' | 'secrets_digest'>;
-  /** Stores which secrets the deployment got. Call it after the claim succeeded. */
+  /** Stores which secrets the deployment got. Call it after a successful claim. */
   record(): Promise<void>;
 };
 export type SecretDeliveries = {
   /**
-   * Null if the task has no secrets, or its agent cannot take them with a claim. Throws
+   * Returns null if the task has no secrets, or if its agent cannot take them with a claim. Throws
    * secrets_locked.
    */
   forClaim(task: TaskRecord): Promise<Delivered | null>;
-  /** Returns the tasks as the agent of this node gets them. */
+  /** Returns the tasks in the form that the agent of this node gets. */
   forList(nodeId: string, tasks: readonly TaskRecord[]): Promise<TaskRecord[]>;
 };
 
 type Values = { secrets: ClaimedSecret[]; prints: SecretPrint[]; missing: string[] };
-/** Number of tasks whose record is known to be current, so that a poll writes nothing. */
+/** Maximum number of tasks whose record is known to be current, so that a poll writes nothing. */
 const MAX_RECORDED = 1_000;
 
 export type Deps = {
@@ -50,8 +50,8 @@ export function createDelivery(deps: Deps): SecretDeliveries {
     (await nodes.standing(nodeId))?.capabilities?.includes(CAN_SECRETS) === true;
 
   /**
-   * Opens the current values of the secrets that the payload names. A secret that was deleted, or
-   * got another scope, is `missing`.
+   * Decrypts the current values of the secrets that the payload names. `missing`: secrets that were
+   * deleted or got another scope.
    */
   async function valuesOf(task: TaskRecord): Promise<Values | null> {
     const pins = pinsOf(task);
@@ -91,8 +91,8 @@ export function createDelivery(deps: Deps): SecretDeliveries {
   }
 
   async function withEnv(task: TaskRecord): Promise<TaskRecord | null> {
-    // The agent could do it when the task was created, and was replaced by an earlier version
-    // since. Without its secrets the task must not run: it is reassigned when nobody claims it in
+    // The agent supported secrets when the task was created, and an older version has replaced it
+    // since. The task must not run without its secrets: it is reassigned if nobody claims it in
     // time.
     if (task.kind === 'build' || pinsOf(task).some(({ as }) => as === 'file')) return null;
     try {
@@ -104,7 +104,8 @@ export function createDelivery(deps: Deps): SecretDeliveries {
       return { ...task, payload: { ...payload, env: { ...payload.env, ...secrets } } };
     } catch (error) {
       if (!(error instanceof DomainError && error.code === 'secrets_locked')) throw error;
-      // The other tasks of the node go on. This one is reassigned when nobody claims it in time.
+      // Keep offering the other tasks of the node. This one is reassigned if nobody claims it in
+      // time.
       log.error(
         { err: error, task: task.id },
         'a task is not offered, because its secrets cannot be decrypted',
@@ -141,7 +142,7 @@ const pinsOf = ({ kind, payload }: TaskRecord): readonly Pin[] =>
     ? ((payload as BuildPayload | DeployPayload).secrets ?? [])
     : [];
 
-/** Fingerprints are HMACs, so their digest reveals nothing. */
+/** Returns a digest of the fingerprints. They are HMACs, so the digest reveals nothing. */
 const digestOf = (prints: readonly SecretPrint[]): string =>
   createHash('sha256')
     .update(JSON.stringify(prints.map(({ name, fingerprint }) => [name, fingerprint])))

@@ -7,9 +7,9 @@ export const etagOf = (bytes: string): string =>
   `"${hash('sha256', bytes, 'base64url').slice(0, 27)}"`;
 
 /**
- * Refuses a change that is based on an old state. `etag`: of the current record. If-Match compares
- * strongly (RFC 9110 section 13.1.1), so a weak tag never matches. Call it inside the transaction
- * that changes the record. Throws changed_meanwhile.
+ * Refuses a change that is based on an old state. `etag`: tag of the current record. If-Match
+ * compares strongly (RFC 9110 section 13.1.1), so a weak tag never matches. Call it inside the
+ * transaction that changes the record. Throws changed_meanwhile.
  */
 export function checkIfMatch(ifMatch: string | undefined, etag: string): void {
   if (ifMatch === undefined || trimOws(ifMatch) === '*') return;
@@ -23,7 +23,10 @@ export function checkIfMatch(ifMatch: string | undefined, etag: string): void {
     );
 }
 
-/** If-None-Match compares weakly: `W/"x"` equals `"x"`. `*` matches every tag. */
+/**
+ * Returns whether If-None-Match contains the tag. It compares weakly: `W/"x"` equals `"x"`. `*`
+ * matches every tag.
+ */
 export function matchesEtag(ifNoneMatch: string | undefined, etag: string): boolean {
   if (ifNoneMatch === undefined) return false;
   return ifNoneMatch

@@ -1,6 +1,6 @@
 /**
- * Git access for agents: what the claim of a build returns, and what its report tells about host
- * keys.
+ * Git access for agents: the access in the answer to a claim of a build, and the host keys that a
+ * build reports.
  */
 import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
 import type { LookPayload } from '@berth/wire/look';
@@ -45,8 +45,8 @@ export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess(deps: AccessDeps): GitAccessOf {
   /**
-   * Returns the project whose access a look can use; null if the project has moved to another
-   * address since the request.
+   * Returns the project whose access a look can use; null if the project's address has changed
+   * since the request.
    */
   async function projectOf({
     payload: { project_id, git_url },
@@ -63,7 +63,7 @@ export function createGitAccess(deps: AccessDeps): GitAccessOf {
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
     const { git_url } = task.payload as BuildPayload | LookPayload;
     const id = isRepositoryLook(task) ? await projectOf(task) : task.project_id;
-    // A look for no project: trusted host keys, and no key or token of any project.
+    // A look without a project gets the trusted host keys, but no key or token of any project.
     if (id === null) return { hosts: hostsOf(await deps.gitHosts.all()) };
     const [stored, key, token] = await Promise.all([
       deps.gitHosts.all(),
@@ -71,7 +71,7 @@ export function createGitAccess(deps: AccessDeps): GitAccessOf {
       deps.gitTokens.get(id),
     ]);
     const access: GitAccess = { hosts: hostsOf(stored) };
-    // Over https a submodule might still use ssh.
+    // Send the deploy key for https too: a submodule might use ssh.
     if (key !== null)
       access.deploy_key = {
         private_key: (await deps.vault.open(id, 'deploy-key', key.sealed)).toString('utf8'),
@@ -87,7 +87,7 @@ export function createGitAccess(deps: AccessDeps): GitAccessOf {
   };
 }
 
-/** Returns the trusted keys of all hosts, those of each host together. */
+/** Returns the trusted keys of all hosts, grouped by host. */
 export function hostsOf(stored: readonly StoredKey[]): GitAccess['hosts'] {
   const byHost = keysByHost(stored);
   return [...byHost].flatMap(([host, keys]) => {
@@ -96,19 +96,19 @@ export function hostsOf(stored: readonly StoredKey[]): GitAccess['hosts'] {
   });
 }
 
-/** Groups keys by host. The hosts that Berth pins come first, also without stored keys. */
+/** Groups keys by host. The hosts that Berth pins come first, even without stored keys. */
 export function keysByHost(stored: readonly StoredKey[]): Map<string, StoredKey[]> {
   const byHost = new Map<string, StoredKey[]>(Object.keys(PINNED).map((host) => [host, []]));
   for (const key of stored) byHost.set(key.host, [...(byHost.get(key.host) ?? []), key]);
   return byHost;
 }
 
-/** Most hosts of one report: the repository and its submodules. */
+/** Maximum number of hosts in one report: the repository and its submodules. */
 const MAX_HOSTS_SEEN = 20;
 
 /**
- * Records host keys that a builder saw, so that an admin can compare and trust them; of a look
- * without a project, its own host only.
+ * Records host keys that a builder saw, so that an admin can compare and trust them. For a look
+ * without a project, records only the keys of its own host.
  */
 export function createHostKeysSeen({ tasks, gitHosts, now }: HostKeyDeps) {
   return async (taskId: string, keys: readonly SeenHostKey[]): Promise<void> => {
@@ -122,7 +122,7 @@ export function createHostKeysSeen({ tasks, gitHosts, now }: HostKeyDeps) {
       .slice(0, MAX_HOSTS_SEEN);
     for (const host of hosts) {
       const seen = keys.filter((key) => hostName(key.host) === host);
-      // Most builds tell nothing new: no write then.
+      // Skip the write if the build reported nothing new.
       const { put } = presented(host, await gitHosts.of(host), seen, now(), by);
       if (put.length > 0)
         await gitHosts.change(
@@ -134,7 +134,7 @@ export function createHostKeysSeen({ tasks, gitHosts, now }: HostKeyDeps) {
   };
 }
 
-/** Returns the host of an ssh address as host keys name it; null for another address. */
+/** Returns the host of an ssh address in the form that host keys use; null for other addresses. */
 function sshHostOf(gitUrl: string): string | null {
   const { scheme, hostname } = remoteOf(gitUrl);
   if (scheme !== 'ssh') return null;

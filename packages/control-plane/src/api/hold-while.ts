@@ -1,5 +1,5 @@
 /**
- * Holds a request for a person while its answer is the one that the caller has (docs/interfaces.md
+ * Holds a person's request while the caller already has the current answer (docs/interfaces.md
  * "Held answers").
  */
 import type { FastifyReply } from 'fastify';
@@ -7,7 +7,7 @@ import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { matchesEtag } from './etag.ts';
 import { type Holds, readUntil } from './long-poll.ts';
 
-/** Poll interval of a held request without a notification. */
+/** Poll interval of a held request if no notification arrives. */
 const POLL_MS = 5_000;
 
 type Wait = {
@@ -15,7 +15,7 @@ type Wait = {
   knownEtag: string | undefined;
   waitSeconds: number;
   topic: Topic;
-  /** The person to count. */
+  /** The person whose holds are counted. */
   holder: string;
 };
 export type HoldWhile = <T extends { etag: string }>(
@@ -27,7 +27,7 @@ export type HoldWhile = <T extends { etag: string }>(
 export type Deps = { changes: Pick<Changes, 'on'>; holds: Pick<Holds, 'begin'> };
 
 /**
- * Reads after each notification and every 5 s, because another control plane can change the answer.
+ * Reads after each notification, and every 5 s because another control plane can change the answer.
  */
 export const createHoldWhile =
   ({ changes, holds }: Deps): HoldWhile =>

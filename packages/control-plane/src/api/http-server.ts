@@ -1,6 +1,6 @@
 /**
- * The HTTP server below Fastify: like the one that Fastify would create, except that registrations
- * are batched and connections are limited.
+ * The HTTP server below Fastify. It equals the server that Fastify would create, except that
+ * registrations are batched and connections are limited.
  */
 import {
   createServer,
@@ -15,21 +15,19 @@ import { ROUTES } from '@berth/wire/routes';
 import { createBatcher } from './batcher.ts';
 import { answerBrokenRequests, refuseHeaders } from './plugins/broken-requests.ts';
 
-/** 128 KiB of headers (docs/interfaces.md "Limits"), and the request line. */
+/** Size limit: 128 KiB of headers (docs/interfaces.md "Limits"), plus the request line. */
 const MAX_HEADER_BYTES = 144 * 1024;
-/**
- * Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side.
- */
+/** Idle time of a connection before TCP keep-alive probes. Agents use the same time. */
 const PROBE_AFTER_MS = 60_000;
 
 const OPTIONS = {
   maxHeaderSize: MAX_HEADERS_READ,
-  // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay
+  // TCP keep-alive detects connections of dead agents. Otherwise their held requests would stay
   // open until `wait` ends.
   keepAlive: true,
   keepAliveInitialDelay: PROBE_AFTER_MS,
   keepAliveTimeout: 95_000,
-  // Time limit for receiving a request. Its answer can be held much longer.
+  // Time limit in ms for receiving a request. The answer can be held much longer.
   requestTimeout: 60_000,
   // plugins/errors.ts checks the Host header and answers with a problem document.
   requireHostHeader: false,

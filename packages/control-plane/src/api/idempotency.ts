@@ -4,9 +4,9 @@
  * stored.
  *
  * Stored answers can contain secrets (a token is shown once), so each one is encrypted with
- * AES-256-GCM. The encryption key is derived from the Idempotency-Key, of which the database has
- * only a digest, and from JWT_SECRET. So the database alone decrypts none of them. The hash of a
- * body has such a key too, because a body can contain a secret that is short enough to guess.
+ * AES-256-GCM. The encryption key is derived from JWT_SECRET and the Idempotency-Key, of which the
+ * database has only a digest. So the database alone is not enough to decrypt an answer. The hash of
+ * a body uses such a key too, because a body can contain a secret that is short enough to guess.
  */
 import { createHash, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,14 +24,14 @@ import { newId } from './auth/secrets.ts';
 const HEADER = 'Idempotency-Key';
 const LIFETIME_MS = 24 * 3_600_000;
 /**
- * A request renews its claim while it runs. Without a renewal for DEAD_MS its control plane counts
- * as dead.
+ * A request renews its claim while it runs. After DEAD_MS without a renewal, its control plane
+ * counts as dead.
  */
 const RENEW_MS = 500;
 const DEAD_MS = 3_000;
 /** Expiry of a claim, for control planes of the previous version, which do not check renewals. */
 const CLAIM_MS = 60_000;
-/** Time for which a duplicate waits for the first request. */
+/** How long a duplicate waits for the first request. */
 const WAIT_MS = 15_000;
 const POLL_MS = { first: 20, longest: 250 };
 
@@ -48,9 +48,9 @@ const digest = (...parts: readonly string[]): string =>
   createHash('sha256').update(JSON.stringify(parts)).digest('base64url');
 
 /**
- * Returns the key of a deployment, which the transaction that creates the deployment stores too. If
- * the control plane dies before it stores the answer, a repeated request creates no second
- * deployment. `earlier`: the form before schema 0010. `meaning`: the requested values, with
+ * Returns the key of a deployment, which the transaction that creates the deployment also stores.
+ * If the control plane dies before it stores the answer, a repeated request creates no second
+ * deployment. `earlier`: the format before schema 0010. `meaning`: the requested values, with
  * defaults filled in.
  */
 export const deploymentKey = (
@@ -62,7 +62,7 @@ export const deploymentKey = (
   bodyHash: createHash('sha256').update(JSON.stringify(meaning)).digest('hex'),
 });
 
-/** The stored answer: body, headers that describe it, and the target for the audit log. */
+/** The stored answer: body, headers of the body, and the target for the audit log. */
 export type CreatedAnswer = {
   text: string;
   headers: Record<string, string>;
@@ -88,9 +88,9 @@ export function createRunOnce(deps: {
     const claim = { user_id: user, request, claim: newId() };
     const hash = bodyHash(secrets, request, key, canonical(body));
     const until = performance.now() + WAIT_MS;
-    // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes
-    // can differ. It leaves out time in which this process was stalled: a claim of this process was
-    // not renewed then either.
+    // Time in ms without a renewal: the sum of the pauses, because the clocks of two control planes
+    // can differ. It excludes time in which this process was stalled: then a claim of this process
+    // was not renewed either.
     let watched: { renewed: string | null; ms: number } = { renewed: null, ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
       const outcome = await idempotencyAnswers.begin(
@@ -117,8 +117,8 @@ export function createRunOnce(deps: {
       await sleep(pause);
       watched.ms += pause;
     }
-    // If renewals fail, others take over the claim after DEAD_MS, as if this control plane were
-    // dead.
+    // Ignore failed renewals: others take over the claim after DEAD_MS, as if this control plane
+    // were dead.
     const renewing = setInterval(
       () => void idempotencyAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}),
       RENEW_MS,
@@ -138,8 +138,8 @@ export function createRunOnce(deps: {
 }
 
 /**
- * Returns equal texts for equivalent bodies: the order of fields does not matter, and `null` equals
- * an absent field.
+ * Serializes a body. Equivalent bodies give equal texts: the order of fields does not matter, and
+ * `null` equals an absent field.
  */
 function canonical(body: unknown): string {
   const sorted = (_: string, value: unknown): unknown =>
@@ -155,7 +155,9 @@ function canonical(body: unknown): string {
 
 const KEYED = /^k1\.([0-9a-f]{12})\.([\w-]{43})$/;
 
-/** HMAC-SHA-256 of the body, with the fingerprint of the JWT_SECRET that made its key. */
+/**
+ * Returns the HMAC-SHA-256 of the body, with the fingerprint of the JWT_SECRET that made its key.
+ */
 function bodyHash(secrets: readonly string[], request: string, key: string, body: string) {
   const macs = new Map(
     secrets.map((secret) => {
@@ -177,7 +179,7 @@ function bodyHash(secrets: readonly string[], request: string, key: string, body
       if (by === undefined || given === undefined) return stored === digest(body);
       const expected = macs.get(by);
       // The JWT_SECRET is no longer set, so the bodies cannot be compared. The answer cannot be
-      // read either, and `open` says so.
+      // read either; `open` reports this.
       return expected === undefined || timingSafeEqual(Buffer.from(expected), Buffer.from(given));
     },
   };

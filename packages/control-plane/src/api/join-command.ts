@@ -1,4 +1,4 @@
-/** The line with which the next machine joins. Pure. */
+/** Builds the command with which the next machine joins. Pure. */
 import type { PackageFile } from './packages.ts';
 
 export type Joining = {
@@ -13,11 +13,11 @@ export type Joining = {
 };
 export type JoinCommand = {
   command: string;
-  /** For the admin: steps that must come first. */
+  /** Steps that the admin must do first. */
   notes: string[];
 };
 
-/** Needs no quotes in a shell. */
+/** Matches text that needs no quotes in a shell. */
 const PLAIN = /^[\w.:/[\]+~-]+$/;
 const quoted = (text: string): string =>
   PLAIN.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
@@ -25,8 +25,8 @@ const LOOPBACK = /^(https?:\/\/)?(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:|\/|$)/
 const FIRST = 'run on its machine first: berth install all --internal-address ADDRESS --start';
 
 /**
- * The line contains no token: others can read arguments, and the shell keeps a history. `berth`
- * reads the token from standard input, or asks for it.
+ * Builds the command without a token: other users can read arguments, and the shell keeps a
+ * history. `berth` reads the token from standard input, or asks for it.
  */
 export function joinCommand(joining: Joining): JoinCommand {
   const { role, name, controlPlaneUrl, registryAddr, packages, version } = joining;

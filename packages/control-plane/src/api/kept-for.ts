@@ -1,7 +1,7 @@
 /** Keeps the last result of a read for a while. */
 
 /**
- * Returns a function that reads at most once in `ms`, and at once for several callers. A failed
+ * Returns a function that reads at most once in `ms`; concurrent callers share one read. A failed
  * read is kept too.
  */
 export function keptFor<T>(ms: number, read: () => Promise<T>): () => Promise<T> {

@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import { invalid } from '../domain/platform/errors.ts';
 
-/** Returns null without the header: contract-only agents do not send it. */
+/** Returns null if the header is missing: contract-only agents do not send it. */
 export function leaseToken(request: FastifyRequest): string | null {
   const token = request.headers['x-lease-token'];
   return typeof token === 'string' && token !== '' ? token : null;

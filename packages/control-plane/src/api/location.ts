@@ -5,7 +5,7 @@ import type { Route } from '@berth/wire/route';
 export const hasId = (answer: unknown): answer is { id: string } =>
   typeof answer === 'object' && answer !== null && 'id' in answer && typeof answer.id === 'string';
 
-/** Returns the path of the resource that was created or is changing. */
+/** Returns the path of the created or changing resource. */
 export function locationOf(row: Route, params: unknown, answer: unknown): string {
   if (row.location?.includes(':') === false) return row.location;
   const end = row.path.indexOf('/:id');
@@ -16,7 +16,7 @@ export function locationOf(row: Route, params: unknown, answer: unknown): string
     );
   if (row.location?.includes('/:name') === true)
     return pathOf({ ...row, path: row.location }, params as { id: string; name: string });
-  // A resource of which a project has one: its path has the id of the project and no other.
+  // A project has only one such resource, so its path contains no id besides the project's.
   if (row.location !== undefined && end >= 0 && !hasId(answer))
     return pathOf({ ...row, path: row.location }, params as { id: string });
   if (!hasId(answer))

@@ -1,6 +1,6 @@
 /**
  * Held requests: long polls and streams. A hold ends when its client disconnects or the server
- * closes. At most MAX_HOLDS are open, and at most MAX_HOLDS_OF_ONE for one person or one address.
+ * closes. At most MAX_HOLDS are open, and at most MAX_HOLDS_OF_ONE for each person or address.
  */
 import type { ServerResponse } from 'node:http';
 import { createRefCounts } from '@berth/kit/ref-count';
@@ -8,7 +8,7 @@ import type { Changes, Topic } from '../domain/platform/changes.ts';
 
 const MAX_HOLDS = 20_000;
 /**
- * Agents and gateways share MAX_HOLDS with all readers. This limit keeps one reader from taking all
+ * Agents, gateways and all readers share MAX_HOLDS. This limit keeps one reader from taking all
  * holds.
  */
 const MAX_HOLDS_OF_ONE = 100;
@@ -16,30 +16,34 @@ const MAX_HOLDS_OF_ONE = 100;
 export type HoldKind = 'tasks' | 'config' | 'logs' | 'policy' | 'deployments' | 'events';
 export type Hold = {
   /**
-   * True once the client disconnected, the server closes or `release` was called. Then answer with
-   * the current state.
+   * True after the client disconnected, the server closed or `release` was called. The handler must
+   * then answer with the current state.
    */
   ended(): boolean;
   /**
-   * Calls `listener` at the end, or at once if the hold has ended. A second listener replaces the
+   * Calls `listener` when the hold ends, or at once if it has ended. A second listener replaces the
    * first. Cheaper than `signal`.
    */
   onEnd(listener: () => void): void;
-  /** Aborts at the end. Created on first use: with 10,000 polls its cost is measurable. */
+  /** Aborts when the hold ends. Created on first use: with 10,000 polls its cost is measurable. */
   readonly signal: AbortSignal;
   release(): void;
 };
 
 export type Holds = {
   /**
-   * Returns null if too many requests are held. Call `release` in a `finally`. `holder`: the person
-   * or address to count; absent for agents and gateways, which have no limit of their own.
+   * Begins a hold. Returns null if too many requests are held. Call `release` in a `finally`.
+   * `holder`: the person or address to count; absent for agents and gateways, which have no limit
+   * of their own.
    */
   begin(kind: HoldKind, response: ServerResponse, holder?: string): Hold | null;
   counts(): Record<HoldKind, number>;
-  /** True if the request was held. Its duration is then a waiting time and not a response time. */
+  /**
+   * Returns whether the request was held. Its duration is then a waiting time and not a response
+   * time.
+   */
   wasHeld(response: ServerResponse): boolean;
-  /** Ends all holds, and each later one as soon as it begins. */
+  /** Ends all holds, and each later hold as soon as it begins. */
   closeAll(): void;
   closed(): boolean;
 };
@@ -111,9 +115,9 @@ export function createHolds(max = MAX_HOLDS): Holds {
 }
 
 /**
- * Reads now and after every notification of the topic, until `isNew`, the end of `waitMs` or the
- * end of the hold. Returns the last result. The loop task-watch notifies about changes that other
- * control planes make.
+ * Reads now and after every notification of the topic until `isNew` is true, `waitMs` has passed or
+ * the hold ends. Returns the last result. For changes by other control planes, the loop task-watch
+ * sends the notifications.
  */
 export async function readUntil<T>(
   read: () => Promise<T>,
@@ -145,9 +149,7 @@ export async function readUntil<T>(
   }
 }
 
-/**
- * Resolves when the function that it passes to `onWake` is called, and after `ms` at the latest.
- */
+/** Resolves when the function passed to `onWake` is called, and after `ms` at the latest. */
 function sleepUntilWoken(ms: number, onWake: (wake: () => void) => void): Promise<void> {
   return new Promise((resolve) => {
     const wake = (): void => {

@@ -41,8 +41,8 @@ export type MetricDeps = GaugeDeps & {
 };
 
 /**
- * Gauges of the library with names of counters. The library also exports each of them by type, with
- * a correct name.
+ * Gauges of the library with names of counters. The library also exports these values by type, with
+ * correct names.
  */
 const MISNAMED = [
   'nodejs_active_handles_total',
@@ -51,8 +51,7 @@ const MISNAMED = [
 ];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
 /**
- * Methods that get their own label value. Clients can send any of the 35 methods that Node.js
- * parses.
+ * Methods with their own label value. Clients can send any of the 35 methods that Node.js parses.
  */
 const METHODS = new Set<string>([
   ...Object.values<Route>(ROUTES).map(({ method }) => method),
@@ -232,8 +231,7 @@ function recordTelemetry({ telemetry, metrics }: MetricDeps, registry: Registry)
   for (const kind of TASK_KINDS) for (const why of LOSSES) lost.inc({ kind, why }, 0);
   for (const outcome of ['running', 'cancelled', 'superseded'])
     outcomes.inc({ outcome, code: '' }, 0);
-  // Each code begins at 0, because Prometheus does not see an increase in the first value of a
-  // series.
+  // Start each code at 0: Prometheus does not count the first value of a series as an increase.
   for (const code of Object.keys(FAILURES)) outcomes.inc({ outcome: 'failed', code }, 0);
   telemetry.on((measured) => {
     if (measured.what === 'deployment')

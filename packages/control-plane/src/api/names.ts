@@ -1,7 +1,7 @@
 /**
  * Replaces names by ids in requests of people: `:id` below the paths of KINDS, and the filter
- * `project_id`. Checks that the user of the filter `user_id` exists. Handlers see only ids. A
- * project that the caller cannot see does not exist.
+ * `project_id`. Checks that the user in the filter `user_id` exists. Handlers see only ids. A
+ * project that the caller cannot see counts as missing.
  */
 import type { Route } from '@berth/wire/route';
 import type { Role } from '@berth/wire/vocabulary';
@@ -107,7 +107,7 @@ export function namesIn(row: Route, stores: NameStores): ResolveNames | null {
 }
 
 function missing(kind: Kind, given: string): never {
-  // The text of a notification that the caller cannot see.
+  // The same text as for a notification that the caller cannot see.
   if (kind === 'notification')
     throw new DomainError('not_found', 'no notification has this id or name');
   throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);

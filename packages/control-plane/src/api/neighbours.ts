@@ -1,21 +1,24 @@
 /**
  * The addresses of the deploy nodes, for the firewall rules of agents: a container must not reach
- * the published ports of another node either. An agent gets the list in the answer to its
- * registration when the list differs from the one that it has.
+ * the published ports of another node. A registration returns the list if it differs from the
+ * agent's list.
  */
 import { isIPv4 } from 'node:net';
 import { MAX_NEIGHBOURS, type Neighbours } from '@berth/wire/node';
 import { etagOf } from './etag.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 
-/** A node that joins is closed to others within this time and one registration. */
+/**
+ * Cache time of the list: after this time and one registration, containers of other nodes can no
+ * longer reach a new node.
+ */
 const KEPT_MS = 15_000;
 
 export type NeighboursFor = ReturnType<typeof createNeighbours>;
 
 /**
- * Returns a function of the agent's ETag. It returns undefined if the agent has the list, or does
- * not ask for it.
+ * Returns a function of the agent's ETag. It returns undefined if the agent has the current list,
+ * or does not ask for it.
  */
 export function createNeighbours(nodes: Pick<NodeStore, 'all'>, clock = () => performance.now()) {
   let at = Number.NEGATIVE_INFINITY;
@@ -34,7 +37,7 @@ export function createNeighbours(nodes: Pick<NodeStore, 'all'>, clock = () => pe
     if (last === null || clock() - at > KEPT_MS) {
       at = clock();
       last = read();
-      // The next registration asks again.
+      // If the read fails, the next registration reads again.
       last.catch(() => (at = Number.NEGATIVE_INFINITY));
     }
     const present = await last;

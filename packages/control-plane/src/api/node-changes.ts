@@ -36,8 +36,8 @@ export type NodeChangeLog = {
 };
 
 /**
- * Shortest time between two entries of the audit log of one kind for one node, so that a flapping
- * address cannot fill the audit log.
+ * Minimum time between two audit entries of one kind for one node, so that a flapping address
+ * cannot fill the audit log.
  */
 const AUDIT_INTERVAL_MS = 60_000;
 
@@ -53,7 +53,7 @@ export function createNodeChangeLog(
     { kind, node }: NodeChange,
     { address, requestId }: Source,
   ): Promise<void> {
-    // The request of the admin has an entry already.
+    // The admin's request has its own audit entry already.
     if (kind === 'secret_reset') return;
     const at = now();
     const key = `${kind} ${node.id}`;

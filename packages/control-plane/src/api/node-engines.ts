@@ -1,5 +1,5 @@
 /**
- * Warns about nodes whose container engine does not answer their agent. Without a report the engine
+ * Warns about nodes whose container engine does not answer the agent. Without a report the engine
  * counts as working.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';

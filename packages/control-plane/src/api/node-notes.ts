@@ -8,13 +8,13 @@ import type { NodeRegister } from '@berth/wire/node';
 export type NodeNotes = {
   registered(node: { id: string; hostname: string }, input: NodeRegister): void;
   /**
-   * Lines with counts but no names, because /readyz is public. Without nodes that sent no
-   * registration for `offlineMs`.
+   * Returns lines with counts but no names, because /readyz is public. Leaves out nodes without a
+   * registration within `offlineMs`.
    */
   notes(): string[];
 };
 
-/** Number of nodes that are kept. /readyz is public, so its work has a limit. */
+/** Maximum number of nodes to keep. /readyz is public, so its work needs a limit. */
 const MAX_NODES = 10_000;
 
 /** Keeps the nodes that registered within `offlineMs`, by id. */
@@ -40,6 +40,8 @@ export function createRecentNodes<T extends { hostname: string }>({
   };
 }
 
-/** As `2 nodes`. `kind`: what stands before the word, as `deploy `. */
+/**
+ * Formats a count as `2 nodes`. `kind`: the word before `nodes` with a space, such as `deploy `.
+ */
 export const countOf = (nodes: readonly unknown[], kind = ''): string =>
   `${nodes.length} ${kind}node${nodes.length === 1 ? '' : 's'}`;

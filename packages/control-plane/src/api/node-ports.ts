@@ -1,7 +1,7 @@
 /**
- * Warns about containers whose host port the engine chooses again at each start, although their
- * agent would choose a fixed one: an earlier version of the agent started them. An agent that does
- * not send `port_fixed` gets no warning.
+ * Warns about containers whose host port the engine chooses again at each start because an older
+ * agent started them; the present agent would choose a fixed port. An agent that does not send
+ * `port_fixed` gets no warning.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 

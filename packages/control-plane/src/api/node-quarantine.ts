@@ -3,7 +3,8 @@ import { createRecentNodes, countOf } from './node-notes.ts';
 
 export type Quarantine = {
   /**
-   * Takes the containers of a registration. Returns whether they differ from those of the last one.
+   * Records the containers of a registration. Returns whether they differ from the registration
+   * before.
    */
   seen(node: { id: string; hostname: string }, containers: readonly string[]): boolean;
   notes(): string[];

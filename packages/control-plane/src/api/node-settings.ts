@@ -1,7 +1,7 @@
 /**
  * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a
- * registration). An agent that does not send a field gets no warning for it: it might be of an
- * earlier version, or contract-only.
+ * registration). An agent that does not send a field gets no warning for it: it might be older or
+ * contract-only.
  */
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 

@@ -1,4 +1,6 @@
-/** Notes agents that are older than this control plane. Contract-only agents send no version. */
+/**
+ * Warns about agents that are older than this control plane. Contract-only agents send no version.
+ */
 import { BERTH_VERSION, isOlderVersion } from '@berth/wire/version';
 import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 

@@ -1,6 +1,6 @@
 /**
- * The packages in PACKAGE_DIR, from which machines install Berth before they join. They are public:
- * they hold no secret.
+ * The packages in PACKAGE_DIR, from which machines install Berth before they join. They are public,
+ * because they contain no secret.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -11,18 +11,18 @@ import { growingTo } from './lru.ts';
 
 export type PackageFile = { name: string; version: string; arch: string; sha256: string };
 export type Packages = {
-  /** Returns the packages of one version. Empty if the folder is missing. */
+  /** Returns the packages of one version; no packages if the folder is missing. */
   ofVersion(version: string): Promise<PackageFile[]>;
-  /** Opens a package, or returns null where there is none of this name. */
+  /** Opens a package; returns null if no package has this name. */
   open(name: string): Promise<{ file: FileHandle; bytes: number } | null>;
 };
 
 const NAME = /^berth_([0-9A-Za-z.+~]{1,60})_([a-z0-9]{2,12})\.deb$/;
-/** More architectures than there are. */
+/** Maximum number of packages: more than there are architectures. */
 const MOST = 8;
 
 export function createPackages(folder: string | null): Packages {
-  /** Checksums by name, size and time. */
+  /** Checksums by name, size and modification time. */
   const checksums = new LRUCache<string, string>(growingTo(MOST));
 
   async function checksumOf(name: string): Promise<string | null> {

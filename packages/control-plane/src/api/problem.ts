@@ -5,12 +5,12 @@ import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors
 import type { FieldProblem } from '../domain/platform/errors.ts';
 
 /**
- * Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457
- * section 3.1.1).
+ * Page that explains the codes (plugins/errors-page.ts). The `type` of a problem refers to it (RFC
+ * 9457 section 3.1.1).
  */
 export const ERRORS_PAGE = '/docs/errors';
 export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
-/** Limit of field problems in one answer: a body of 1 MiB can break far more rules. */
+/** Maximum number of field problems in one answer: a body of 1 MiB can break far more rules. */
 const MAX_ERRORS = 100;
 
 export function problemOf(
@@ -38,7 +38,7 @@ export function problemOf(
   };
 }
 
-/** Returns the first field problem and the number of the others, in one line. */
+/** Returns one line with the first field problem and the number of the others. */
 export const summaryOf = (fields: readonly FieldProblem[]): string => {
   const [first] = fields;
   const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
@@ -46,13 +46,13 @@ export const summaryOf = (fields: readonly FieldProblem[]): string => {
 };
 
 /**
- * Most characters of a path in a log line or an answer. Everybody can send a path of the length of
- * a header block.
+ * Maximum number of characters of a path in a log line or an answer. Anybody can send a path as
+ * long as a header block.
  */
 const MAX_PATH = 300;
 
 /** Returns the path of a request, without its query. */
 export const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
-/** The same for people: a long one is cut. */
+/** Returns the path of a request to show to people, shortened if it is too long. */
 export const addressOf = (url: string): string => cutText(pathOf(url), MAX_PATH);
 export const notHere = (url: string): string => `the path ${addressOf(url)} does not exist`;

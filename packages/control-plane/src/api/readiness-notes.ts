@@ -1,6 +1,6 @@
 /**
- * Notes of /readyz: what an admin should look at although the control plane serves. The answer is
- * public, so a note has neither names nor addresses: berth status or the log has them.
+ * Notes of /readyz: warnings for an admin that do not make the control plane unready. The answer is
+ * public, so notes contain neither names nor addresses; `berth status` or the log has them.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Limits } from '../domain/deployments/facts.ts';
@@ -29,7 +29,10 @@ export type Deps = {
   log: Logger;
 };
 
-/** /readyz is public, so the number of requests must not determine the number of queries. */
+/**
+ * Cache time: /readyz is public, so the number of requests must not determine the number of
+ * queries.
+ */
 const DOUBLED_KEPT_MS = 5_000;
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
@@ -95,7 +98,9 @@ async function doubledNotes({ nodes, limits, now, log }: Deps): Promise<string[]
   }
 }
 
-/** The row is written before the control plane starts, so one successful read is enough. */
+/**
+ * Reads the restore row once: it is written before the control plane starts, so it does not change.
+ */
 function createRestoredNotes({ meta, now, log }: Deps): () => Promise<string[]> {
   let row: Restored | 'never' | null = null;
   return async () => {

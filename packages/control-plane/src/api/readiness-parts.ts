@@ -1,6 +1,6 @@
 /**
- * The parts of the control plane that /readyz checks. The answer is public, so it has neither names
- * nor addresses nor errors: the log has them.
+ * The parts of the control plane that /readyz checks. The answer is public, so it contains neither
+ * names nor addresses nor errors; the log has them.
  */
 import type { Logger } from '@berth/kit/log';
 import type { SystemReadiness } from '@berth/wire/system';
@@ -11,8 +11,8 @@ import { keptFor } from './kept-for.ts';
 import type { LoopStatus } from './settings.ts';
 
 /**
- * `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other
- * parts are retried by themselves.
+ * `required`: the control plane cannot serve without this part, so /readyz answers 503 if it fails.
+ * Other parts retry by themselves.
  */
 export type Part = SystemReadiness['parts'][number];
 
@@ -83,7 +83,7 @@ function routesPart({ source, log }: Deps): Part {
   }
 }
 
-/** Empty unless the control planes have different secrets. */
+/** Returns no part unless the control planes have different secrets. */
 function jwtSecretParts({ secretProblem }: Deps): Part[] {
   const problem = secretProblem();
   return problem === null
@@ -107,7 +107,7 @@ async function secretsPart({ vault, log }: Deps): Promise<Part> {
   }
 }
 
-/** Empty if backups are off and none was made. */
+/** Returns no part if backups are off and none was made. */
 async function backupParts({ backups, backupIntervalMs, now, log }: Deps): Promise<Part[]> {
   const part = { name: 'backups', required: false };
   try {
@@ -118,7 +118,7 @@ async function backupParts({ backups, backupIntervalMs, now, log }: Deps): Promi
       good === null
         ? 'there is no backup yet'
         : `the last backup is ${ageText(now() - good.started_at)} old`;
-    // After a first start, the first backup takes a moment.
+    // After the first start, the first backup takes some time.
     const isFirst = good === null && all.every((backup) => backup.error === null);
     const ok = backupIntervalMs === null || isFirst || !isLate(good, backupIntervalMs, now());
     return [{ ...part, ok, detail: ok ? age : `${age}; the log has the error (backup failed)` }];
@@ -128,7 +128,7 @@ async function backupParts({ backups, backupIntervalMs, now, log }: Deps): Promi
   }
 }
 
-/** For example `3 h 20 min`. */
+/** Formats an age such as `3 h 20 min`. */
 function ageText(ms: number): string {
   const minutes = Math.max(0, Math.floor(ms / 60_000));
   if (minutes < 120) return `${minutes} min`;

@@ -1,4 +1,4 @@
-/** Schemas and checks of a request, from the row of its route. */
+/** Schemas and checks of a request, derived from the row of its route. */
 import { defined } from '@berth/kit/defined';
 import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
@@ -9,7 +9,10 @@ import { notHere, summaryOf } from './problem.ts';
 import { isRole } from './route-rules.ts';
 import { nulProblems } from './validation.ts';
 
-/** Agents can send unknown fields, so a body from them is ignored and not refused. */
+/**
+ * Returns whether a body is refused. Bodies from agents are ignored instead: agents can send
+ * unknown fields.
+ */
 const takesNoBody = (row: Route): boolean =>
   row.method === 'POST' && row.body === undefined && row.rawBody !== true && row.who !== 'agent';
 
@@ -36,7 +39,9 @@ export function bodyProblem(row: Route, request: FastifyRequest): DomainError | 
   return undefined;
 }
 
-/** Checks only the fields that the route reads. Ignored fields are never stored or shown. */
+/**
+ * Checks for NUL only the fields that the route reads. Ignored fields are never stored or shown.
+ */
 function checkNul(schema: TSchema, sent: unknown): void {
   const names = Object.keys((schema as { properties?: object }).properties ?? {});
   const read =
@@ -47,9 +52,9 @@ function checkNul(schema: TSchema, sent: unknown): void {
   if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
 }
 
-/** Throws not_found or validation if a value that the route reads has a NUL character. */
+/** Throws not_found or validation if a value that the route reads contains a NUL character. */
 export function refuseNul(row: Route, request: FastifyRequest): void {
-  // A value that cannot be an id or a name belongs to no resource.
+  // A value that cannot be an id or a name identifies no resource.
   if (nulProblems(request.params).length > 0)
     throw new DomainError('not_found', notHere(request.url));
   if (row.query !== undefined) checkNul(row.query, request.query);
@@ -57,15 +62,15 @@ export function refuseNul(row: Route, request: FastifyRequest): void {
 }
 
 /**
- * Refuses unknown query parameters of people: a misspelt filter would otherwise match everything.
- * Agents and the proxy can send others.
+ * Returns the schema of the query. It refuses unknown parameters of people, because a misspelt
+ * filter would match everything. Agents and the proxy can send others.
  */
 function querySchema({ who, query }: Route): TSchema | undefined {
   if (!isRole(who)) return query;
   return { ...(query ?? Type.Object({})), additionalProperties: false };
 }
 
-/** Returns the schemas for a request. Only the tests validate answers. */
+/** Returns the schemas for a request. Answers are validated only in the tests. */
 function schemaOf(row: Route): Record<string, unknown> {
   return {
     ...defined({ params: row.params }),
@@ -74,7 +79,7 @@ function schemaOf(row: Route): Record<string, unknown> {
   };
 }
 
-/** Created once per process, so that ajv finds the schemas that it has compiled. */
+/** Created once per process, so that ajv finds the compiled schemas again. */
 export const SCHEMAS = Object.fromEntries(
   Object.entries(ROUTES).map(([name, row]) => [name, schemaOf(row)]),
 ) as Record<RouteName, ReturnType<typeof schemaOf>>;

@@ -1,5 +1,5 @@
 /**
- * Entity tags of resources that people change. They cover only fields that a person sets, so that
+ * Entity tags of resources that people change. They cover only fields that people set, so that
  * changes by the platform do not make an edit stale.
  */
 import { ProjectPatch } from '@berth/wire/project';
@@ -16,15 +16,15 @@ import { etagOf } from './etag.ts';
 const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSettings)[];
 
 /**
- * For a viewer it covers only the names in `env` and `build_args`: a digest of short values would
- * reveal them.
+ * Returns the tag of a project. For a viewer it covers only the names in `env` and `build_args`: a
+ * digest of short values would reveal them.
  */
 export function projectEtag(project: ProjectRecord, role: Role): string {
   const shown = (key: keyof ProjectSettings): unknown =>
     (key === 'env' || key === 'build_args') && !maySeeEnv(role)
       ? Object.keys(project[key]).sort()
       : project[key];
-  // Empty while it runs, so that earlier versions compute the same ETag.
+  // Empty while the project runs, so that older versions compute the same ETag.
   const stopped = project.stopped_at === null ? [] : ['stopped'];
   return etagOf(
     JSON.stringify([
@@ -40,6 +40,6 @@ export function projectEtag(project: ProjectRecord, role: Role): string {
 export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string =>
   etagOf(JSON.stringify([id, name, nfs_path]));
 
-/** Covers the password hash too. The hash is salted, so the digest reveals nothing. */
+/** Covers the password hash too. The hash is salted, so the tag reveals nothing. */
 export const userEtag = ({ id, email, role, disabled, password_hash }: UserRecord): string =>
   etagOf(JSON.stringify([id, email, role, disabled, password_hash]));

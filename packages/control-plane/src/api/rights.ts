@@ -1,7 +1,7 @@
 /**
- * Checks the rights of a person on the project of a request, by the field `scope` of the route
- * (wire/route.ts). A project that the person cannot see gets the same answer as one that does not
- * exist. Also replaces names by ids (names.ts).
+ * Checks a person's rights on the project of a request, by the field `scope` of the route
+ * (wire/route.ts). A project that the person cannot see gets the same answer as a missing one. Also
+ * replaces names by ids (names.ts).
  */
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
@@ -14,7 +14,7 @@ import type { DeploymentStore } from '../domain/deployments/deployment-store.ts'
 import type { NotificationStore } from '../domain/notifications/notifications.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 
-/** The text of a notification that does not exist, and of one that the caller cannot see. */
+/** Error text for a missing notification, and for one that the caller cannot see. */
 export const NO_NOTIFICATION = 'no notification has this id or name';
 
 export type RightsStores = NameStores & {
@@ -32,7 +32,7 @@ export type CheckRights = (
   caller: Caller,
 ) => Promise<Caller>;
 
-/** `row`: a route of people. */
+/** Creates the check for a route of people. */
 export function rightsOn(row: Route, stores: RightsStores): CheckRights {
   const resolve = namesIn(row, stores);
   const who = row.who as Role;
@@ -61,10 +61,13 @@ export function rightsOn(row: Route, stores: RightsStores): CheckRights {
   };
 }
 
-/** The text of a deployment that does not exist. The store has the same one. */
+/** Error text for a missing deployment, the same as in the store. */
 const noDeployment = (id: string): string => `no deployment has the id ${id}`;
 
-/** Refuses changes outside projects, and new projects, by a token that is limited to projects. */
+/**
+ * Refuses a token that is limited to projects if it changes something outside projects or creates a
+ * project.
+ */
 export function refuseOutsideProjects({ scope, method }: Route, { access }: Caller): void {
   if (access.only === null || method === 'GET') return;
   if (scope === 'none' || scope === 'list' || scope === 'new')
@@ -75,9 +78,9 @@ export function refuseOutsideProjects({ scope, method }: Route, { access }: Call
 }
 
 /**
- * Throws not_found if what a request created, whose stored answer is sent again, does not exist for
- * the caller any more: a new project, or a notification that names projects. The rights on the
- * project of other requests were checked before.
+ * Checks a stored answer before it is sent again. Throws not_found if the caller can no longer see
+ * the created resource: a new project, or a notification that names projects. For other requests,
+ * the rights on the project were checked before.
  */
 export async function checkReplay(
   row: Route,

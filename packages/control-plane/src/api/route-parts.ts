@@ -1,4 +1,4 @@
-/** Parts of the API that several routes share. Each server has its own. */
+/** Parts of the API that several routes share. Each server creates its own. */
 import { createAgents, type Deps as AgentDeps } from './agents.ts';
 import { type AssertionDeps, createAssertions } from './auth/assertions.ts';
 import { createAttempts } from './auth/attempts.ts';
@@ -20,17 +20,20 @@ import { createNodeSettings } from './node-settings.ts';
 import { createNodeVersions } from './node-versions.ts';
 import type { ApiSettings } from './settings.ts';
 
-/** Wrong agent secrets from one network. */
+/** Limit of wrong agent secrets from one network. */
 const AGENT_SECRETS_A_MINUTE = 100;
-/** Device codes for one network. Each sign-in on a device needs one, and another if it expires. */
+/**
+ * Limit of device codes for one network. Each sign-in on a device needs one, and another if it
+ * expires.
+ */
 const DEVICE_CODES_A_MINUTE = 30;
-/** Refused deliveries of hooks from one network. */
+/** Limit of refused hook deliveries from one network. */
 const REFUSED_DELIVERIES_A_MINUTE = 60;
-/** Tests of notifications by one person, and to one recipient. */
+/** Limit of notification tests by one person, and to one recipient. */
 const NOTIFICATION_TESTS_A_MINUTE = 10;
 /**
- * Failed sign-ins from one network over all accounts. High enough for an office, too low to try one
- * password at every account.
+ * Limit of failed sign-ins from one network over all accounts: high enough for an office, too low
+ * to try one password at every account.
  */
 const SIGN_INS_A_MINUTE = 60;
 

@@ -37,10 +37,10 @@ import { compileValidator } from './validation.ts';
 import { type RouteDeps, wireRoutes } from './wire-routes.ts';
 
 const MIB = 1_048_576;
-/** At the end, time for the first request of a connection, which can be on its way. */
+/** At shutdown, time for the first request of a new connection, which might be on its way. */
 const UNUSED_MS = 1_000;
 
-/** Parts that the server makes for its routes, and the one note about all nodes. */
+/** Parts that the server creates for its routes. */
 type Made = RouteParts & Pick<RouteDeps, 'meters' | 'openapi'>;
 export type ServerDeps = Omit<RouteDeps, keyof Made> &
   PartsDeps &
@@ -55,14 +55,14 @@ export type ServerDeps = Omit<RouteDeps, keyof Made> &
       ApiSettings,
       'dashboardDir' | 'jwtSecrets' | 'maxConnections' | 'publicUrl' | 'trustedProxies'
     >;
-    /** Null: traces are off. */
+    /** Null if tracing is off. */
     tracing: Tracing | null;
     log: Logger;
   };
 
 export async function buildServer(deps: ServerDeps): Promise<Server> {
   const { settings, log } = deps;
-  /** Set below, because the logger of each request needs it. */
+  /** Assigned below, because the logger of each request needs it. */
   const traces: { requests: RequestTraces | null } = { requests: null };
   const { server, connections } = createFastify(settings, log, traces);
   const parts = createRouteParts(deps);
@@ -70,7 +70,7 @@ export async function buildServer(deps: ServerDeps): Promise<Server> {
   const meters = createMetrics({ ...deps, ...parts, connections });
 
   server.setValidatorCompiler(compileValidator);
-  // No serialization by schema: it would silently remove unknown fields. The tests check answers
+  // Do not serialize by schema, which would silently remove unknown fields. The tests check answers
   // against the route table.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
   if (deps.tracing !== null) {
@@ -143,11 +143,11 @@ function createFastify(
         ),
       ),
     requestIdHeader: false,
-    // A hook answers with a problem document instead.
+    // Disabled, because a hook answers with a problem document instead.
     return503OnClosing: false,
     frameworkErrors: (error, request, reply) => void answer(error, request, reply),
-    // answerBrokenRequests handles client errors. It knows whether an answer is being sent on the
-    // connection.
+    // answerBrokenRequests handles client errors, because it knows whether an answer is being sent
+    // on the connection.
     clientErrorHandler: () => {},
     routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -162,7 +162,7 @@ function installHeaders(server: Server, hsts: string | null): void {
       .header('x-content-type-options', 'nosniff')
       .header('x-frame-options', 'DENY')
       .header('referrer-policy', 'no-referrer');
-    // A page of a project that opens the dashboard in a window gets no handle to it.
+    // A project's page that opens the dashboard in a window gets no handle to the window.
     void reply.header('cross-origin-opener-policy', 'same-origin');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     done();
@@ -186,7 +186,7 @@ function measureRequests(
   });
 }
 
-/** The last document. A process serves one address, but tests start many servers. */
+/** Cache of the last document. A process serves one address, but tests start many servers. */
 let latest: {
   publicUrl: string;
   document: ReturnType<typeof openapiDocument>;

@@ -1,4 +1,4 @@
-/** Settings of the API. No route takes all of them: its `Deps` pick those that it uses. */
+/** Settings of the API. The `Deps` of each route pick only the settings that it uses. */
 import type { Live } from '@berth/kit/live';
 import type { SettingInForce } from '@berth/wire/system';
 import type { Role } from '@berth/wire/vocabulary';
@@ -14,23 +14,23 @@ export type LoopStatus = {
 };
 
 export type ApiSettings = {
-  /** Git commit of this build; null if it is not known. */
+  /** Git commit of this build; null if unknown. */
   commit: string | null;
-  /** Without secrets. */
+  /** Settings without secrets. */
   inForce: SettingInForce[];
   baseDomain: string;
   publicUrl: string;
-  /** The current one first, then earlier ones. Empty: every agent is accepted. */
+  /** The current secret, then older ones. Empty: every agent is accepted. */
   agentSecrets: Live<readonly string[]>;
   /** If true, AGENT_SECRET works only for contract-only nodes that an admin admitted. */
   requireSecrets: boolean;
   /** Internal address, used in the command of a join token. */
   controlPlaneUrl: string;
-  /** The current one first, then earlier ones. Empty: requests of gateways are refused. */
+  /** The current secret, then older ones. Empty: requests of gateways are refused. */
   gatewaySecrets: Live<readonly string[]>;
-  /** The first one signs tokens; all of them verify tokens. */
+  /** The first secret signs tokens; all secrets verify them. */
   jwtSecrets: Live<readonly string[]>;
-  /** In lower case. These users are always admins. */
+  /** E-mail addresses in lower case. These users are always admins. */
   adminEmails: readonly string[];
   /** Role of people who sign in at the gateway and have no account here; null: they are refused. */
   defaultRole: Role | null;
@@ -41,14 +41,14 @@ export type ApiSettings = {
   maxConnections: number;
   registry: Live<{ addr: string; user: string; password: string }>;
   clean: CleanSettings;
-  /** Folder with the packages for machines that join; null: none. */
+  /** Folder with the packages for joining machines; null if there is none. */
   packageDir: string | null;
-  /** Folder with the built dashboard; null: none is served. */
+  /** Folder with the built dashboard; null: no dashboard is served. */
   dashboardDir: string | null;
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];
-  /** Which targets notifications can have. */
+  /** Rules for the targets of notifications. */
   notify: TargetRules;
   reservedPrefixes: readonly string[];
   /** Hosts of Berth's own addresses, which no project can have as a custom domain. */
@@ -59,8 +59,8 @@ export type ApiSettings = {
   /** Version of Berth. */
   version: string;
   /**
-   * Whether /metrics includes metrics of the process (memory, event loop). Off where several
-   * servers share a process.
+   * Whether /metrics includes metrics of the process (memory, event loop). False if several servers
+   * share a process.
    */
   processMetrics: boolean;
 };

@@ -1,6 +1,6 @@
 /**
- * Server-sent events (WHATWG HTML, "Server-sent events"). Frames are sent in order, and no faster
- * than the client reads them.
+ * Server-sent events (WHATWG HTML, "Server-sent events"). Sends events in order, and no faster than
+ * the client reads them.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -9,22 +9,19 @@ import { prefers } from './accept.ts';
 export type SseEvent = { event: string; data: unknown; id?: number | string };
 export type EventStream = {
   /**
-   * Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or
-   * the server closes.
+   * Sends an event. Resolves when the socket accepts more data. Throws an AbortError when the
+   * client disconnects or the server closes.
    */
   send(event: SseEvent): Promise<void>;
-  /** Sends events in one write. Their size must have a bound. */
+  /** Sends events in one write. Their total size must have a limit. */
   sendAll(events: readonly SseEvent[]): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
-  /**
-   * Ends the connection at once, also if the client takes nothing. What was not sent leaves the
-   * memory.
-   */
+  /** Closes the connection immediately, even if the client reads nothing. Frees the unsent data. */
   abort(): void;
 };
 
-/** Whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
+/** Returns whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
 export const wantsEventStream = (request: IncomingMessage): boolean =>
   request.method === 'GET' &&
   prefers(request.headers.accept, 'text/event-stream', 'application/json');
@@ -61,6 +58,6 @@ export function openEventStream(
   };
 }
 
-/** JSON.stringify writes no line breaks, so each event has one `data:` line. */
+/** Formats an event. JSON.stringify writes no line breaks, so each event has one `data:` line. */
 const textOf = ({ event, data, id }: SseEvent): string =>
   `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;

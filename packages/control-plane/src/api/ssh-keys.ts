@@ -1,11 +1,11 @@
 /**
- * Deploy keys in the formats of OpenSSH (RFC 4253 6.6, RFC 8709, PROTOCOL.key of OpenSSH), made
- * without ssh-keygen.
+ * Creates deploy keys in OpenSSH formats (RFC 4253 6.6, RFC 8709, PROTOCOL.key of OpenSSH) without
+ * ssh-keygen.
  */
 import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 
 export type SshKey = {
-  /** OpenSSH format; ends with a line feed. */
+  /** Private key in OpenSSH format; ends with a line feed. */
   privateKey: string;
   publicKey: string;
   fingerprint: string;
@@ -15,7 +15,7 @@ const TYPE = 'ssh-ed25519';
 /** Block size of the cipher `none`. */
 const BLOCK = 8;
 
-/** A string of the ssh protocol: its length, then its bytes. */
+/** Encodes a string of the ssh protocol: its length, then its bytes. */
 function field(value: string | Uint8Array): Buffer {
   const bytes = Buffer.from(value);
   const length = Buffer.alloc(4);
@@ -23,12 +23,13 @@ function field(value: string | Uint8Array): Buffer {
   return Buffer.concat([length, bytes]);
 }
 
-/** `comment` is shown by forges and ssh. */
+/** Creates a deploy key. `comment`: text that forges and ssh show. */
 export function newSshKey(comment: string): SshKey {
   const { d = '', x = '' } = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' });
   const [seed, point] = [Buffer.from(d, 'base64url'), Buffer.from(x, 'base64url')];
   const publicBlob = Buffer.concat([field(TYPE), field(point)]);
-  // The same number twice: a wrong passphrase would give two different ones.
+  // The format repeats this number, so that a wrong passphrase is detected by two different
+  // numbers.
   const check = randomBytes(4);
   const secret = Buffer.concat([
     check,
@@ -64,6 +65,6 @@ export function newSshKey(comment: string): SshKey {
   };
 }
 
-/** Returns the fingerprint as `ssh-keygen -l` shows it. */
+/** Returns the fingerprint in the format of `ssh-keygen -l`. */
 export const fingerprintOf = (blob: Uint8Array): string =>
   `SHA256:${createHash('sha256').update(blob).digest('base64').replace(/=+$/, '')}`;

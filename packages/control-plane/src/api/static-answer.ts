@@ -1,6 +1,6 @@
 /**
- * An answer that is the same for everybody until the process ends. Anybody can ask for it as often
- * as they like, so its bytes, its tag and its compressed form are made once.
+ * An answer that is the same for everybody until the process ends. Anybody can request it as often
+ * as they like, so its bytes, tag and compressed form are created only once.
  */
 import { gzipSync } from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -8,7 +8,7 @@ import { etagOf, matchesEtag } from './etag.ts';
 
 export type StaticAnswer = { send(request: FastifyRequest, reply: FastifyReply): void };
 
-/** `make` is called for the first request. */
+/** `make` is called for the first request only. */
 export function createStaticAnswer(type: string, make: () => string): StaticAnswer {
   let made: { plain: Buffer; zipped: Buffer; etag: string } | null = null;
   const once = () => {
@@ -19,7 +19,7 @@ export function createStaticAnswer(type: string, make: () => string): StaticAnsw
   return {
     send(request, reply) {
       made ??= once();
-      // A strong tag belongs to one form of the bytes, so this one is weak.
+      // Make the tag weak: a strong tag belongs to one encoding of the bytes.
       const etag = `W/${made.etag}`;
       void reply.headers({ etag, 'cache-control': 'no-cache', vary: 'accept-encoding' });
       if (matchesEtag(request.headers['if-none-match'], etag.slice(2)))
@@ -31,7 +31,7 @@ export function createStaticAnswer(type: string, make: () => string): StaticAnsw
   };
 }
 
-/** RFC 9110 section 12.5.3 */
+/** Returns whether Accept-Encoding allows gzip (RFC 9110 section 12.5.3). */
 function acceptsGzip(accepted: string | string[] | undefined): boolean {
   const weight = /(?:^|[\s,])(?:gzip|x-gzip|\*)\s*(?:;\s*q=([\d.]+))?\s*(?:,|$)/i.exec(
     String(accepted ?? ''),

@@ -1,4 +1,4 @@
-/** Answers a request with a live stream of events, until its client, the server or a fault ends it. */
+/** Answers a request with a live stream of events, until the client, server or a fault ends it. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../domain/platform/errors.ts';
 import { SENT } from './define.ts';
@@ -8,17 +8,20 @@ import { type EventStream, openEventStream } from './sse.ts';
 export type StreamAnswer = {
   holds: Pick<Holds, 'begin'>;
   kind: HoldKind;
-  /** The person to count. */
+  /** The person whose holds are counted. */
   userId: string;
   request: FastifyRequest;
   reply: FastifyReply;
-  /** Sends events until the hold ends. A DomainError ends the stream: the rights have ended. */
+  /**
+   * Sends events until the hold ends. A DomainError means that the rights have ended, and ends the
+   * stream.
+   */
   pump(stream: EventStream, hold: Hold): Promise<void>;
   /** Logs a fault. The client reconnects. */
   onFault(error: unknown): void;
 };
 
-/** Throws too_many_requests. */
+/** Streams the events. Throws too_many_requests. */
 export async function streamTo({
   holds,
   kind,
@@ -37,7 +40,8 @@ export async function streamTo({
   try {
     await pump(stream, hold);
   } catch (error) {
-    // Normal ends: the client disconnects, the server closes, or the caller's rights end.
+    // Do not log normal ends: the client disconnects, the server closes, or the caller's rights
+    // end.
     if (!hold.signal.aborted && !(error instanceof DomainError)) onFault(error);
   } finally {
     hold.release();

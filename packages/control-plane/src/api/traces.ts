@@ -1,7 +1,6 @@
 /**
- * Spans of the control plane: one for each request, and those of each deployment that settled. All
- * of them are recorded at the end of what they describe, so nothing is carried along with a request
- * or a deployment (kit/tracing.ts).
+ * Spans of the control plane: one for each request, and several for each settled deployment. Each
+ * span is recorded at its end, so requests and deployments carry no trace state (kit/tracing.ts).
  */
 import type { IncomingMessage } from 'node:http';
 import { newSpanId, newTraceId, readTraceparent, traceOf } from '@berth/kit/trace-ids';
@@ -12,11 +11,11 @@ import type { Server } from './define.ts';
 import type { Holds } from './long-poll.ts';
 
 const CREATES: RouteName = 'createDeployment';
-/** Pages of operators and of monitoring, which are asked every few seconds. */
+/** Routes without a span: operators and monitoring request them every few seconds. */
 const QUIET = new Set(['healthz', 'readyz', 'metrics']);
 
 export type RequestTraces = {
-  /** Trace of a request, for its log lines. */
+  /** Returns the trace id of a request, for its log lines. */
   traceIdOf(request: IncomingMessage): string;
 };
 
@@ -37,8 +36,8 @@ export function traceRequests(
     return context;
   }
 
-  // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody
-  // else. This hook runs after plugins/access.ts has checked the secret.
+  // Continue a trace only for agents and gateways: other clients could add a request to somebody
+  // else's trace. This hook runs after plugins/access.ts has checked the secret.
   server.addHook('preParsing', (request, _reply, _payload, done) => {
     const isOurs =
       (request.agent !== null && request.agent.kind !== 'open') || request.gatewaySecret !== null;
@@ -53,7 +52,8 @@ export function traceRequests(
     done();
   });
 
-  // The request of a deployment belongs to the deployment's trace, whose id is known only now.
+  // A request that creates a deployment belongs to the deployment's trace, whose id is known only
+  // now.
   server.addHook('onSend', (request, reply, payload, done) => {
     const route = request.routeOptions.config.routeName;
     if (route === CREATES && reply.statusCode === 201 && typeof payload === 'string') {
@@ -95,8 +95,8 @@ export function traceRequests(
 }
 
 /**
- * Records the root and the phases of each deployment when it settles, from what the database knows
- * about it.
+ * Records the root span and the phases of each deployment when it settles, from its data in the
+ * database.
  */
 export function traceDeployments(telemetry: Telemetry, tracing: Tracing): void {
   telemetry.on((measured) => {

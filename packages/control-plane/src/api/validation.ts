@@ -1,7 +1,7 @@
 /**
  * Validates requests by JSON Schema with ajv. Bodies are validated strictly: no field is dropped
- * and no type converted. Values in query strings and paths are text, so they are converted to the
- * type of the schema. Errors become texts for people.
+ * and no type is converted. Values in query strings and paths are text, so they are converted to
+ * the type of the schema. Converts errors to texts for people.
  */
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import formats from 'ajv-formats';
@@ -16,8 +16,8 @@ const COMMON = {
   verbose: true,
 } as const;
 
-// One instance of each per process: ajv caches compiled schemas, so a second server with the same
-// schemas starts quickly.
+// One instance of each for the process: ajv caches compiled schemas, so a second server with the
+// same schemas starts quickly.
 const strict = formats.default(new Ajv({ ...COMMON, coerceTypes: false }));
 const coercing = formats.default(new Ajv({ ...COMMON, coerceTypes: true }));
 
@@ -31,8 +31,8 @@ export const compileValidator: FastifySchemaCompiler<TSchema> = ({ schema, httpP
 const NUMERALS: Record<string, RegExp> = { integer: /^-?\d+$/, number: /^-?\d+(\.\d+)?$/ };
 
 /**
- * Refuses numbers in a query that are not plain decimal numerals. Coercion alone accepts `0x10`,
- * `1e2` and spaces.
+ * Refuses query numbers that are not plain decimal numerals. Coercion alone accepts `0x10`, `1e2`
+ * and spaces.
  */
 function withPlainNumbers(schema: TSchema, validate: ValidateFunction): ValidateFunction {
   const fields = Object.entries(
@@ -62,12 +62,12 @@ function withPlainNumbers(schema: TSchema, validate: ValidateFunction): Validate
 }
 
 /**
- * Number of errors that are read. A body of 1 MiB can have 100,000 errors, and an answer names at
- * most 100.
+ * Maximum number of errors to read. A body of 1 MiB can have 100,000 errors, and an answer contains
+ * at most 100.
  */
 const MAX_ERRORS_READ = 400;
 
-/** Returns one problem for each field and rule, in the order in which ajv found them. */
+/** Returns one problem for each field and rule, in ajv's order. */
 export function fieldProblems(errors: readonly ErrorObject[], part: string): FieldProblem[] {
   const byFieldAndRule = new Map<string, FieldProblem>();
   for (const error of withoutBranches(errors.slice(0, MAX_ERRORS_READ))) {
@@ -233,7 +233,10 @@ function describe(error: ErrorObject, part: string): FieldProblem {
   }
 }
 
-/** `/datasets/0/mount_path` -> `datasets[0].mount_path` (JSON pointer, RFC 6901). */
+/**
+ * Converts a JSON pointer (RFC 6901) to a field name: `/datasets/0/mount_path` ->
+ * `datasets[0].mount_path`.
+ */
 function fieldName(pointer: string): string {
   return pointer
     .split('/')
@@ -258,8 +261,8 @@ const typeNames = (type: unknown): string =>
   (Array.isArray(type) ? type : [type]).map((t) => TYPES[String(t)] ?? String(t)).join(' or ');
 
 /**
- * Finds NUL characters in the text that a person sent. PostgreSQL cannot store them, and no program
- * takes them as an argument.
+ * Finds NUL characters in text from a person. PostgreSQL cannot store them, and no program accepts
+ * them in an argument.
  */
 export function nulProblems(value: unknown, field = ''): FieldProblem[] {
   if (typeof value === 'string')

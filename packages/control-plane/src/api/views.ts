@@ -1,6 +1,6 @@
 /**
  * Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for
- * people who cannot see them.
+ * people who must not see them.
  */
 import { defined } from '@berth/kit/defined';
 import { projectUrl } from '../domain/nodes/host.ts';
@@ -122,7 +122,7 @@ export type DeploymentContext = {
   data: DeploymentData;
 };
 
-/** A deployment in a list: without its story and placement. */
+/** Converts a deployment for a list, without its story and placement. */
 export function deploymentItem(
   d: DeploymentSummary,
   { node, undeployed, data }: DeploymentContext,
@@ -169,8 +169,8 @@ export function deploymentItem(
 }
 
 /**
- * Replaces a story that retention removed by one line: an empty story would mean that nothing
- * happened. Lines that are still there are hidden, because they are not the whole story.
+ * Replaces a story that retention removed by one line, because an empty story would mean that
+ * nothing happened. Hides remaining lines, because they are not the whole story.
  */
 function storyView(d: DeploymentRecord, events: readonly EventRecord[]): Deployment['events'] {
   if (d.story_removed_at === null) return events.map(eventView);
@@ -225,7 +225,7 @@ export type DeploymentData = {
   progress: ReadonlyMap<string, TaskProgress>;
 };
 
-/** A deleted dataset is shown with its last known name. */
+/** Returns the datasets of a deployment. A deleted dataset has its last known name. */
 const deploymentDatasets = (
   d: Pick<DeploymentRecord, 'datasets'>,
   datasets: DeploymentData['datasets'],
@@ -238,9 +238,9 @@ const deploymentDatasets = (
   });
 
 /**
- * Health describes what runs (docs/interfaces.md "Deployment"): a retired deployment has none,
- * although the record keeps its last one. A healthy container with old project settings is
- * `drifted` too. `unhealthy` and `unknown` are worse and stay.
+ * Returns the health of a running deployment (docs/interfaces.md "Deployment"). A retired
+ * deployment has none, although its record keeps the last one. A healthy container with old project
+ * settings is `drifted`; `unhealthy` and `unknown` are worse and stay.
  */
 function healthView(
   d: Pick<DeploymentRecord, 'status' | 'health'>,
@@ -280,14 +280,14 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
   };
 }
 
-/** Without the names of images, which name projects that the caller cannot see. */
+/** Removes the names of images, which contain names of projects that the caller cannot see. */
 export function diskView(disk: NodeDisk | null): NodeDisk | null {
   if (disk === null) return null;
   const { evictable: _, ...shown } = disk;
   return shown;
 }
 
-/** Returns null once the second machine has not registered for the offline time. */
+/** Returns the second machine; null after it has not registered for the offline time. */
 function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits): Node['doubled'] {
   if (doubled === null || Math.abs(now - doubled.last_seen_at) >= offlineMs) return null;
   const { host_ip, why, since, last_seen_at } = doubled;
@@ -295,8 +295,8 @@ function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits
 }
 
 /**
- * Another machine can have the address of a node that died. Several agents of one machine share
- * theirs, too.
+ * Returns the online node that has the address of this offline node; null if there is none. Another
+ * machine can have the address of a dead node, and several agents of one machine share an address.
  */
 export function addressTakenView(
   node: NodeRecord,
@@ -332,7 +332,7 @@ const COPY_STATES = {
   lost: 'failed',
 } as const;
 
-/** A `sync` task (prewarm) of a node. */
+/** Converts a `sync` task (prewarm) of a node. */
 export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   const { dataset_id, name, version } = t.payload.dataset;
   const hasFailed = !isOpenTask(t.status) && t.status !== 'completed';
@@ -359,7 +359,9 @@ export const unmanagedView = (c: UnmanagedContainer, hostname: string): Containe
   since: time(c.placed_at),
 });
 
-/** `remaining`: deployments that still run on the node. `projects`: by id, for their names. */
+/**
+ * `remaining`: deployments that still run on the node. `projects`: records by id, for the names.
+ */
 export const drainView = (
   drain: DrainRecord,
   remaining: readonly Remaining[],
@@ -388,8 +390,8 @@ export const drainView = (
 });
 
 /**
- * A task for its agent. It never contains the lease token, which only the answer to the claim
- * returns.
+ * Converts a task for its agent, without the lease token, which only the answer to the claim
+ * contains.
  */
 export function taskView(t: TaskRecord): Task {
   const { id, kind, status, node_id, deployment_id, attempt, payload } = t;
@@ -404,7 +406,7 @@ export function taskView(t: TaskRecord): Task {
     cancel_requested: t.cancel_requested_at !== null,
     created_at: time(t.created_at),
   };
-  // NewTask guarantees that kind and payload match. The type of a record does not express it.
+  // NewTask guarantees that kind and payload match, but the type of a record does not express this.
   return shown as Task;
 }
 

@@ -1,14 +1,15 @@
 /**
  * Passes the chunks of moving volumes from one agent to another. A chunk stays in the memory of the
  * process that received it until the receiver confirms it; nothing is stored. The sender waits for
- * that, so the slower end sets the pace.
+ * the confirmation, so the slower end sets the pace.
  *
- * With two control planes the ends can be at different ones. Topics tell the other process about
- * it; the receiver then asks again until the balancer leads it to the process with the chunk:
+ * With two control planes, sender and receiver can be connected to different processes. Topics
+ * inform the other process; the receiver then asks again until the balancer leads it to the process
+ * with the chunk:
  *
  *   move:{copy}:here                      a chunk is at one of the processes
  *   move:{copy}:want                      the receiver asked for a chunk
- *   move:{copy}:want:{stream}:{number}    … for this one, so it has all before it
+ *   move:{copy}:want:{stream}:{number}    … for this chunk, so it has all chunks before
  */
 import type { ChunkAnswer } from '@berth/wire/volume';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
@@ -20,24 +21,24 @@ type Until = { ms: number; signal: AbortSignal };
 
 export type VolumeChannels = {
   /**
-   * Holds the chunk until the receiver has it. `read` is called when there is room for it. Throws
+   * Holds a chunk until the receiver has it. Calls `read` when there is room for the chunk. Throws
    * too_many_requests.
    */
   send(copy: string, read: () => Promise<Chunk>, until: Until): Promise<ChunkAnswer>;
   /**
-   * Returns the next chunk for a receiver that waits for chunk `number` of `stream`; null: ask
-   * again.
+   * Returns the next chunk for a receiver that waits for chunk `number` of `stream`; null: the
+   * receiver must ask again.
    */
   take(
     copy: string,
     at: { stream: string | null; number: number },
     until: Until,
   ): Promise<Chunk | null>;
-  /** Chunks in memory. */
+  /** Returns the number of chunks in memory. */
   held(): number;
 };
 
-/** With chunks of 4 MiB, 64 MiB of memory. */
+/** Maximum number of chunks in memory: 64 MiB with chunks of 4 MiB. */
 const MAX_CHUNKS = 16;
 
 export function createVolumeChannels(
@@ -64,7 +65,7 @@ export function createVolumeChannels(
         changes.on(`move:${copy}:want:${chunk.stream}:${chunk.number + 1}`, () => answer('taken')),
         changes.on(`move:${copy}:want`, () => changes.notify(here)),
       ];
-      // A chunk that is sent again replaces the one whose connection died.
+      // Replace the chunk whose connection died by the chunk that is sent again.
       offers.get(copy)?.answer('wait');
       offers.set(copy, offer);
       signal.addEventListener('abort', onAbort, { once: true });
@@ -89,18 +90,17 @@ export function createVolumeChannels(
 
     async take(copy, { stream, number }, { ms, signal }) {
       const wanted: Topic[] = stream === null ? [] : [`move:${copy}:want:${stream}:${number}`];
-      /** Undefined: none is here. */
+      /** Returns the chunk if it is at this process. */
       const look = (): Chunk | undefined => {
         const offer = offers.get(copy);
         if (offer === undefined) return undefined;
         const isSame = offer.stream === stream;
         if (isSame ? offer.number === number : offer.number === 0) return offer;
-        // Sent again although the receiver has it, or the receiver has lost the beginning of this
-        // stream.
+        // Either the receiver already has this chunk, or it has lost the beginning of the stream.
         offer.answer(isSame && offer.number < number ? 'taken' : 'restart');
         return undefined;
       };
-      // First: it ends the offer of the chunk before.
+      // Notify first, because this ends the offer of the previous chunk.
       changes.notify(...wanted);
       const offer = look();
       if (offer !== undefined || ms === 0) return offer ?? null;
@@ -109,7 +109,7 @@ export function createVolumeChannels(
           clearTimeout(timer);
           off();
           signal.removeEventListener('abort', done);
-          // Without a chunk here, it is at another process, or the time is up.
+          // Without a chunk here, the chunk is at another process or the time is up.
           resolve(look() ?? null);
         };
         const timer = setTimeout(done, ms);

@@ -1,6 +1,6 @@
 /**
- * Compares the volumes that agents report with the database. Most reports equal the one before, and
- * nothing is to be deleted or set aside, so they cost no query: 10,000 nodes register every 30 s.
+ * Compares the volumes that agents report with the database. Most reports equal the one before and
+ * require no work, so they cost no query: 10,000 nodes register every 30 s.
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
@@ -9,7 +9,7 @@ import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };
 const MAX_NODES = 20_000;
-/** Another control plane might have requested a deletion. */
+/** Read again after this time: another control plane might have requested a deletion. */
 const READ_AGAIN_MS = 5_000;
 const COMPARE_AGAIN_MS = 10 * 60_000;
 
@@ -21,8 +21,8 @@ export type VolumeReports = ReturnType<typeof createVolumeReports>;
 
 export function createVolumeReports({ volumes: store, now }: Deps) {
   /**
-   * The last report that was compared, by node. Another control plane might have compared a
-   * different one since, so it ends.
+   * The last report that was compared, by node. An entry expires, because another control plane
+   * might have compared a different report since.
    */
   const compared = new LRUCache<string, { text: string; at: number }>(growingTo(MAX_NODES));
   let unused: Promise<ReadonlyMap<string, string>> | null = null;
@@ -33,13 +33,13 @@ export function createVolumeReports({ volumes: store, now }: Deps) {
       readAt = performance.now();
       const reading = store.unused();
       unused = reading;
-      // The next call repeats a read that failed.
+      // If the read fails, the next call repeats it.
       reading.catch(() => void (unused === reading && (unused = null)));
     }
     return unused;
   }
 
-  /** Returns what the node should do. `volumes`: absent if the agent reports none. */
+  /** Returns the work for the node. `volumes`: absent if the agent reports none. */
   return async (
     node: { id: string; hostname: string },
     {
@@ -57,8 +57,8 @@ export function createVolumeReports({ volumes: store, now }: Deps) {
     const last = compared.get(node.id);
     if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
     const work = await store.report(node, volumes, now(), removed_volumes);
-    // Compares the next report again if there is work: the node might not be able to do it at once,
-    // and a copy of another node can become its own.
+    // Compare the next report again if there is work: the node might not do it at once, and a copy
+    // of another node can become its own.
     if (work.remove.length + work.setAside.length === 0 && work.foreign !== true)
       compared.set(node.id, { text, at: performance.now() });
     else compared.delete(node.id);

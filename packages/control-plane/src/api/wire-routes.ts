@@ -1,4 +1,4 @@
-/** Every group of routes. Each group takes its own `Deps`, and no other part of the platform. */
+/** All groups of routes. Each group takes its own `Deps`, and no other part of the platform. */
 import type { Define } from './define.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { agentRoutes } from './routes/agent.ts';

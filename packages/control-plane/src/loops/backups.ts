@@ -1,4 +1,4 @@
-/** Makes a backup when one is due. Of several control planes, one at a time does it. */
+/** Makes a backup when one is due. If there are several control planes, only one makes it. */
 import {
   isLate,
   lastGood,
@@ -28,7 +28,7 @@ export const backups =
       const { name, target, bytes, deleted } = made;
       log.info({ backup: name, target, bytes, deleted: deleted.length }, 'backup written');
     } catch (error) {
-      // A backup that a shutdown stopped begins again after the start.
+      // Do not record a backup that a shutdown stopped: it begins again after the start.
       if (signal.aborted) return;
       const good = lastGood(before);
       const last = {

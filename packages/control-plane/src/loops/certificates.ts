@@ -5,7 +5,7 @@ export type Deps = {
   source: Pick<ConfigSource, 'current'>;
   /** Unset without an https address in PROXY_PROBE_URLS. */
   certificates?: CertificateWatch;
-  /** Host of PUBLIC_URL, where that is https. */
+  /** Host of PUBLIC_URL if that is https. */
   ownHost?: string;
 };
 

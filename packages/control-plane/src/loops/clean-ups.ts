@@ -1,6 +1,6 @@
 /**
- * Begins the clean-ups of the registry that are due, and starts those that wait. Of several control
- * planes, one at a time does it.
+ * Starts registry clean-ups that are due or waiting. If there are several control planes, one at a
+ * time does it.
  */
 import {
   AWAY_MS,
@@ -35,7 +35,7 @@ export type Deps = {
   driver: Pick<Driver, 'newId'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   clean: CleanSettings;
   log: Logger;
@@ -59,8 +59,7 @@ export const cleanUps = ({
     if (clean.intervalMs === null) return;
     const since = Number(await meta.setOnce(CLEANS_SINCE, String(now())));
     const due = nextCleanUpAt(await cleanUps.list(), clean.intervalMs, since);
-    // Without an agent on the registry's machine there is nothing to start. GET /api/clean-up says
-    // so.
+    // Without an agent on the registry's machine, no clean-up can start; GET /api/clean-up says so.
     if (due === null || due > now() || !(await nodes.all()).some(cleansRegistry)) return;
     await cleanUps.request({ id: driver.newId(), by: null }, now());
   }
@@ -107,7 +106,7 @@ export const cleanUps = ({
     if (open.state === 'waiting') return start(open);
     if (open.task_id === null) return;
     const task = await tasks.get(open.task_id).catch(() => null);
-    // The node was removed with its tasks.
+    // The task ended without a report, or its row was deleted together with its node.
     if (task === null || task.finished_at !== null) {
       await cleanUps.fail(
         open.id,
@@ -116,8 +115,8 @@ export const cleanUps = ({
       );
       return changes.notify('work');
     }
-    // An agent that died did not come back in time. lease-reaper.ts handles a task that was never
-    // claimed.
+    // Fail the clean-up of an agent that died and did not return in time. lease-reaper.ts handles a
+    // task that was never claimed.
     if (
       task.status === 'pending' &&
       task.attempt > 0 &&

@@ -1,6 +1,6 @@
 /**
- * Sends commit statuses to forges. Several control planes can run it: each status is claimed. A
- * status never changes a deployment.
+ * Sends commit statuses to forges. Several control planes can run this loop, because each status is
+ * claimed. A status never changes a deployment.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { type StatusRecord, statusPause, type StatusStore } from '../domain/git/commit-statuses.ts';
@@ -19,11 +19,11 @@ import type { ProjectStore } from '../domain/projects/project-store.ts';
 import type { StatusSettings } from './settings.ts';
 import type { Logger } from '@berth/kit/log';
 
-/** Longer than a request to a forge can take. */
+/** Lifetime of a claim in ms, longer than a request to a forge can take. */
 const CLAIM_MS = 30_000;
 const AT_ONCE = 20;
 /**
- * Answers that another try rarely changes. They are tried a few times, because the forge might not
+ * Statuses that a retry rarely changes. They are retried a few times, because the forge might not
  * know a new commit everywhere yet.
  */
 const FINAL = [400, 401, 403, 404, 405, 410, 422];
@@ -39,10 +39,10 @@ export type Deps = {
   deployments: Pick<DeploymentStore, 'getMany'>;
   hooks: Pick<HookStore, 'get'>;
   changes: Pick<Changes, 'notify'>;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
-  /** Null: no commit statuses are sent. */
+  /** Null: commit statuses are not sent. */
   statuses: StatusSettings | null;
   log: Logger;
   now: () => number;
@@ -71,7 +71,7 @@ export const commitStatuses =
         try {
           await deliver(status);
         } catch (error) {
-          // The claim expires, and the status is sent again.
+          // Only log the error: the claim expires, and the status is sent again.
           log.error(
             { err: error, deployment_id: status.deployment_id },
             'sending a commit status failed; will retry',
@@ -84,8 +84,8 @@ export const commitStatuses =
       const { project_id, seq, state, commit, description, deployment_id } = status;
       const [project] = await projects.getMany([project_id]);
       const token = project === undefined ? null : await tokenOf(project_id);
-      // A commit of the repository before `git_url` changed says nothing to the forge of the
-      // present one.
+      // Drop a status of a commit from before a change of `git_url`: the present forge does not
+      // know the commit.
       const [deployment] = await deployments.getMany([deployment_id]);
       if (project !== undefined && deployment?.settings.git_url !== project.git_url)
         return commitStatuses.drop(seq);
@@ -126,8 +126,8 @@ export const commitStatuses =
       changes.notify(`logs:${deployment_id}`, 'events');
 
       /**
-       * This process was stalled for longer than its claim, so a newer status of the commit might
-       * have been sent before this one.
+       * If the claim was lost, this process was stalled, and a newer status of the commit might
+       * have been sent before this one. Send the newest status again.
        */
       async function ended(isMine: boolean): Promise<void> {
         if (isMine) return;
@@ -138,15 +138,15 @@ export const commitStatuses =
   };
 
 /**
- * One line for people. The answer of a forge is not trusted: it is shortened, has no control
- * characters, and can repeat the request with its token.
+ * Returns the problem in one line. The answer of a forge is not trusted: the text is shortened and
+ * loses control characters and secrets, because a forge can repeat the request with its token.
  */
 function problemOf(
   host: string,
   { status, text: answered, isInternal }: ForgeAnswer,
   secrets: readonly string[],
 ): string {
-  // A developer chose the address: the text of an internal service must not reach them.
+  // Hide the answer of an internal service: a developer chose the address and must not read it.
   const text = isInternal === true ? '' : answered;
   const shown = secrets
     .filter((secret) => secret !== '')

@@ -20,8 +20,8 @@ export const datasetChanges =
   ({ datasets, deployments, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     const newest = new Map((await datasets.facts()).map((d) => [d.id, d.version]));
-    // One query for all running deployments. One query for each dataset would cost a hundred times
-    // as much.
+    // Use one query for all running deployments. One for each dataset would cost a hundred times as
+    // much.
     const behind = (await deployments.mountedNow())
       .flat()
       .filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));
@@ -30,7 +30,7 @@ export const datasetChanges =
       try {
         await driver.datasetChanged(id);
       } catch (error) {
-        // The next run retries.
+        // Only log the error: the next run retries.
         log.error(
           { err: error, dataset_id: id },
           'could not notify deployments of a new dataset version',

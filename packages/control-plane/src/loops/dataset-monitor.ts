@@ -1,7 +1,7 @@
 /**
  * Scans datasets that are due by their interval or on request. Each scan needs the claim on its
- * dataset, so several control planes can run this loop. The claim is renewed during the scan, given
- * back at shutdown, and expires when the process dies.
+ * dataset, so several control planes can run this loop. The claim is renewed during the scan,
+ * returned at shutdown, and expires if the process dies.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '@berth/kit/message-of';
@@ -14,10 +14,12 @@ import type { Driver } from '../flow/driver.ts';
 import type { ScanSettings } from './settings.ts';
 import type { Logger } from '@berth/kit/log';
 
-/** Lifetime of a claim: the datasets of a control plane that died are free after this time. */
+/**
+ * Lifetime of a claim in ms: after this time, others can scan the datasets of a dead control plane.
+ */
 const CLAIM_MS = 30_000;
 const RENEW_MS = CLAIM_MS / 3;
-/** Interval of the check for more due datasets while scans run. */
+/** Interval in ms at which the loop checks for more due datasets while scans run. */
 const CHECK_MS = 2_000;
 
 export type Deps = {
@@ -27,7 +29,7 @@ export type Deps = {
   >;
   driver: Pick<Driver, 'datasetChanged'>;
   changes: Pick<Changes, 'notify' | 'wait'>;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   /** Null without shared storage. */
   scans: ScanSettings | null;
@@ -60,7 +62,7 @@ export const datasetMonitor =
         woken.abort();
       }
     } finally {
-      // Waits for all scans: each ends by itself, or soon after the signal.
+      // Wait for all scans: each one ends by itself, or soon after the signal.
       await Promise.all(active);
     }
   };
@@ -80,7 +82,8 @@ async function scanOne(
   const renewal = setInterval(() => {
     renew().then(
       (held) => held || lost.abort(),
-      // The database might be back before the claim expires. Each write checks the claim anyway.
+      // Only warn: the database might be back before the claim expires, and each write checks the
+      // claim.
       (error: unknown) =>
         log.warn({ err: error, dataset: dataset.name }, 'could not renew the claim on a dataset'),
     );
@@ -90,8 +93,8 @@ async function scanOne(
     changes.notify('datasets', 'work', 'events');
     await deps.driver.datasetChanged(dataset.id);
   } catch (error) {
-    // A failure that could not be recorded keeps its claim until it expires. Without that, the scan
-    // would repeat without a pause.
+    // Keep the claim of a failed scan whose result could not be recorded, until it expires.
+    // Otherwise the scan would repeat without a pause.
     if (!signal.aborted) throw error;
     await datasets.giveBack(claim);
   } finally {
@@ -100,8 +103,8 @@ async function scanOne(
 }
 
 /**
- * Records an internal error as the dataset's problem. The next scan follows soon, but not at once,
- * because the error might be permanent.
+ * Scans a dataset and records the result. Records an internal error as the dataset's problem; the
+ * next scan follows soon, but not at once, because the error might be permanent.
  */
 async function scanAndRecord(
   deps: Deps,
@@ -179,7 +182,7 @@ function logOutcome(
 ): void {
   const fields = { dataset_id: dataset.id, dataset: dataset.name };
   if (version !== null) log.info({ ...fields, version }, 'new dataset version');
-  // Once for each problem, not at every scan of an unreachable share.
+  // Log each problem once, not at every scan of an unreachable share.
   if ('problem' in found && found.problem !== dataset.problem)
     log.warn({ ...fields, problem: found.problem }, `dataset ${found.kind}`);
   else if (!('problem' in found) && dataset.problem !== null) log.info(fields, 'dataset ok again');

@@ -1,6 +1,6 @@
 /**
- * Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. The
- * files on the share stay.
+ * Finishes deletions of datasets: removes versions, history, tree objects and the scan cache. Does
+ * not touch the files on the share.
  */
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { Changes } from '../domain/platform/changes.ts';
@@ -27,7 +27,7 @@ export const datasetRemovals =
         changes.notify('datasets');
         log.info(fields, 'dataset deleted');
       } catch (error) {
-        // A failure must not hold up the others. The next run retries.
+        // Continue with the other datasets. The next run retries.
         log.error({ err: error, ...fields }, 'could not remove a dataset; will retry');
       }
     }

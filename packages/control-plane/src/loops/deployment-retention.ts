@@ -1,6 +1,6 @@
 /**
  * Removes expired data of deployments, logs and nodes (store/retention.ts) in steps of a few
- * milliseconds. It works a tenth of the time while people use the API, otherwise half of the time.
+ * milliseconds. It uses a tenth of the time while people use the API, otherwise half of the time.
  * An unfinished pass continues in the next run.
  */
 import { randomUUID } from 'node:crypto';
@@ -15,7 +15,7 @@ import type { Presence } from '../domain/identity/presence.ts';
 import type { Logger } from '@berth/kit/log';
 
 const ONE_RUN_MS = 20_000;
-/** Longer than a run and the pause after it. */
+/** Lifetime of a claim in ms, longer than a run and the pause after it. */
 const CLAIM_MS = 60_000;
 const BETWEEN_PASSES_MS = 10 * 60_000;
 const SHORTEST_REST_MS = 20;
@@ -84,7 +84,7 @@ export const deploymentRetention = ({
     try {
       await work(signal);
     } catch (error) {
-      // A pass that threw cannot continue. The next one does the rest.
+      // Drop the pass: it cannot continue after an error. The next pass does the rest.
       pass = null;
       throw error;
     }

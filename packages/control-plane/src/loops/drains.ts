@@ -1,7 +1,7 @@
 /**
- * Carries out drains (flow/drain.ts). A finished drain goes on when the node has something again
- * that must leave it: a machine that returns under the node's name brings its volumes along.
- * Several control planes can run it: a step counts only if the record has not changed since.
+ * Carries out drains (flow/drain.ts). A finished drain continues when the node again has something
+ * to move: a machine that returns under the node's name brings its volumes along. Several control
+ * planes can run this loop: a step counts only if the record has not changed since.
  */
 import { DomainError } from '../domain/platform/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
@@ -12,7 +12,7 @@ import type { UnmanagedStore } from '../domain/nodes/unmanaged-store.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
-/** The stopped project whose volumes each drain tried to move last, by node. */
+/** The last stopped project whose volumes each drain tried to move, by node. */
 type LastTried = Map<string, string>;
 
 export type Deps = DrainStores & {
@@ -87,8 +87,8 @@ async function drainOne(
 }
 
 /**
- * Repeats the requests until the moves can begin: the deployment says what it waits for. Returns
- * the projects that it tried, in this order.
+ * Repeats the requests until the moves can begin; the deployment says why it waits. Returns the
+ * projects that it tried, in this order.
  */
 async function leave(
   { leave: waiting, room }: DrainStep,

@@ -6,9 +6,12 @@ import type { GitHostStore } from '../domain/git/git-stores.ts';
 import type { AuditStore } from '../domain/identity/identity-stores.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
-/** Host keys that builders saw and nobody trusts. */
+/** Retention of host keys that builders saw and nobody trusts. */
 const PRESENTED_KEPT_MS = 90 * 86_400_000;
-/** Anybody can cause refused requests, so they have their own limit. */
+/**
+ * Maximum number of audit rows by outcome. Anybody can cause refused requests, so they have their
+ * own limit.
+ */
 const AUDIT_ROWS = { done: 500_000, refused: 100_000, failed: 50_000 };
 
 const TABLES = [

@@ -1,6 +1,6 @@
 /**
- * Declares all loops of the control plane. Loops make no decisions about deployments; they send
- * events to the flow.
+ * Declares all loops of the control plane. Loops do not decide about deployments; they send events
+ * to the flow.
  */
 import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';

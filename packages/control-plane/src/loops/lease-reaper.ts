@@ -1,5 +1,5 @@
 /**
- * Ends tasks that their nodes did not claim, renew or end in time, by the uptime clock
+ * Ends tasks that their nodes did not claim, renew or finish in time, by the uptime clock
  * (domain/platform/uptime.ts).
  */
 import { failPoint } from '@berth/kit/fail-point';
@@ -14,8 +14,8 @@ import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
 /**
- * An agent without leases must poll (every 5 s by docs/contract.md "Agent API"), or register while
- * its poll is held.
+ * Silence in ms after which an agent without leases counts as dead. It must poll (every 5 s by
+ * docs/contract.md "Agent API"), or register while its poll is held.
  */
 const SILENT_MS = 90_000;
 
@@ -26,7 +26,7 @@ export type Deps = {
   driver: Pick<Driver, 'advance' | 'lookLost'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
   log: Logger;
@@ -74,11 +74,11 @@ export const leaseReaper = ({
           if (await cleanUps.loseTask(task, why, at, offerUntil))
             changes.notify(`node:${task.node_id}`, 'work');
         }
-        // A sync task belongs to its node, so no deployment decides.
+        // A sync task belongs to a node, so no deployment decides about it.
         else if (task.kind === 'sync' && (await tasks.loseSync(task, why, at)))
           changes.notify(`node:${task.node_id}`);
       } catch (error) {
-        // A failure must not hold up the others. The next run retries.
+        // Continue with the other tasks. The next run retries.
         log.error({ err: error, task_id: task.id }, 'could not handle a lost task; will retry');
       }
     }

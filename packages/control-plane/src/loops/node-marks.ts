@@ -1,6 +1,6 @@
 /**
- * Writes the marks in memory: when each node was last seen and polled. A crash loses the marks of
- * about a second.
+ * Writes the marks in memory to the database: when each node was last seen and when it polled. A
+ * crash loses about one second of marks.
  */
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 

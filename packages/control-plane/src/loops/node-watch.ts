@@ -16,7 +16,7 @@ export type Deps = {
   driver: Pick<Driver, 'advance'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   now: () => number;
 };
@@ -24,8 +24,8 @@ export type Deps = {
 export const nodeWatch =
   ({ nodes, deployments, driver, changes, limits, now, uptime }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
-    // Nodes could not report while no control plane served, so the limit starts again for each
-    // node.
+    // Restart the limit for each node after a downtime: nodes could not report while no control
+    // plane ran.
     const { at, since } = await uptime.now();
     const servedLongEnough = at - since >= limits.offlineMs;
     const states = new Map(
@@ -37,8 +37,8 @@ export const nodeWatch =
       for (const [id, state] of states) if (state === 'offline') states.delete(id);
     if ((await nodes.announce(states)) > 0) changes.notify('events');
     if (!servedLongEnough) return;
-    // Reports of nodes have times of the uptime clock. The time at which a deployment went live is
-    // of the wall clock.
+    // Nodes' reports have times of the uptime clock, but the time at which a deployment went live
+    // is of the wall clock.
     const within = (time: number): Span => ({
       before: time - limits.offlineMs,
       after: time + limits.offlineMs,

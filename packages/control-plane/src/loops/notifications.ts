@@ -1,6 +1,6 @@
 /**
- * Sends notifications. Several control planes can run it: each delivery is claimed. One run starts
- * what is due and does not wait for it, so a target that is slow delays no other one.
+ * Sends notifications. Several control planes can run this loop, because each delivery is claimed.
+ * A run starts due deliveries without waiting for them, so a slow target does not delay others.
  */
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
@@ -20,10 +20,10 @@ export type Deps = {
     NotificationStore,
     'claim' | 'compose' | 'giveUp' | 'retry' | 'sent' | 'take'
   >;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
   telemetry?: Pick<Telemetry, 'emit'>;
-  /** Null: no notifications are sent. */
+  /** Null: notifications are not sent. */
   sendNotice: SendNotice | null;
   log: Logger;
   now: () => number;
@@ -41,7 +41,7 @@ export const notifications = ({ notifications, sendNotice, uptime, now, telemetr
     const claimed = await notifications.claim({ uptime: at, until: at + NOTICE_CLAIM_MS }, free);
     for (const notice of claimed) {
       const { notification_id } = notice;
-      // The claim expires, and the delivery is sent again.
+      // Only log the error: the claim expires, and the delivery is sent again.
       const one = deliver(notice, sendNotice, signal).catch((error: unknown) => {
         if (!signal.aborted)
           log.error({ err: error, notification_id }, 'sending a notification failed; will retry');
@@ -56,8 +56,8 @@ export const notifications = ({ notifications, sendNotice, uptime, now, telemetr
     send: NonNullable<typeof sendNotice>,
     signal: AbortSignal,
   ): Promise<void> {
-    // Reads message and target together: after a change, people who know the new target might not
-    // be able to see the projects of the earlier message.
+    // Read message and target together: after a change, people who know the new target might not be
+    // able to see the projects of the older message.
     const taken = await notifications.take(claimed);
     if (taken === null) return;
     const { notification } = taken;

@@ -1,6 +1,6 @@
 /**
  * Checks whether another control plane changed the policy of the gateways, because its notification
- * might have been lost.
+ * might be lost.
  */
 import type { PolicySource } from '../domain/identity/policy.ts';
 

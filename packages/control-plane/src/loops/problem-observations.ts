@@ -1,4 +1,4 @@
-/** Observes the present state of each kind of problem, in the words of domain/notifications. */
+/** Observes the current state of each kind of problem, with the types of domain/notifications. */
 import type { CertificateWatch } from '../domain/routes/configuration.ts';
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { VolumeStore } from '../domain/data/volume-store.ts';
@@ -28,7 +28,7 @@ import type { NodeRecord } from '../domain/platform/records.ts';
 /** Open problems by their key. */
 export type OpenProblems = ReadonlyMap<string, ProblemRecord>;
 
-/** `changed`: ids of the projects to judge; null: all of them. */
+/** Observes projects. `changed`: ids of the projects to check; null: all projects. */
 export async function observeProjects(
   problems: Pick<ProblemStore, 'projects'>,
   changed: Set<string> | null,
@@ -47,7 +47,10 @@ export async function observeProjects(
   return [...standings.flatMap(ofProject), ...deleted.map(endOf)];
 }
 
-/** `servedLongEnough`: a node that did not report had the time to do so. */
+/**
+ * Observes nodes. `servedLongEnough`: the control plane has run long enough for each node to
+ * report.
+ */
 export async function observeNodes(
   deps: {
     nodes: Pick<NodeStore, 'all'>;
@@ -65,7 +68,7 @@ export async function observeNodes(
     return servedLongEnough ? false : null;
   };
   const states = nodes.map((node) => ({ node, online: isNodeOnline(node) }));
-  // The names of projects cost a query, which only a new problem needs.
+  // Read the names of projects only for a new problem, because they cost a query.
   const newIds = states
     .flatMap(({ node, online }) => ofNode(node, online, []))
     .filter((observation) => isNew(observation, open))
@@ -128,7 +131,7 @@ export function observeCertificates(
   open: OpenProblems,
 ): Observation[] {
   const watched = certificates?.watched() ?? [];
-  // Before the first check of this process nothing is known.
+  // Return no observations before the first check of this process.
   if (watched.length === 0) return [];
   const hosts = new Set(watched.map(({ host }) => host));
   const ended = [...open.values()].filter(
@@ -148,7 +151,7 @@ const isNew = (observation: Observation, open: OpenProblems): boolean =>
 
 const endOf = ({ kind, subject }: ProblemRecord): Observation => ofNobody(kind, subject);
 
-/** The end of a problem concerns the projects that its beginning concerned. */
+/** Gives the end of a problem the same projects as its beginning. */
 const withProjects = (observations: readonly Observation[], open: OpenProblems): Observation[] =>
   observations.map((observation) => {
     const begun = open.get(problemKey(observation));

@@ -1,7 +1,7 @@
 /**
- * Finds problems and their ends, for notifications. It compares the present state with the problems
- * that are open, so a restart loses nothing. Events only say which projects to look at; after a
- * start and after a gap it looks at all of them.
+ * Finds problems and their ends, for notifications. Compares the current state with the open
+ * problems, so a restart loses nothing. Events only say which projects to check; after a start and
+ * after a gap, all projects are checked.
  */
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { VolumeStore } from '../domain/data/volume-store.ts';
@@ -40,16 +40,16 @@ export type Deps = {
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
   now: () => number;
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
 };
 
 const EVENTS_AT_ONCE = 1_000;
-/** A problem that only one control plane observes is confirmed this often. */
+/** Interval in ms at which a problem that only one control plane observes is confirmed. */
 const CONFIRMED_MS = 60_000;
 
 export const problems = (deps: Deps) => {
-  /** The last event whose project was judged; null: judge all projects. */
+  /** The last event whose project was checked; null: check all projects. */
   let lastEvent: number | null = null;
 
   return async (signal: AbortSignal): Promise<void> => {
@@ -70,15 +70,13 @@ export const problems = (deps: Deps) => {
     );
     const written =
       news.length === 0 ? 0 : await deps.problems.observe(news, { now: deps.now(), uptime: at });
-    // Only now: a failure above reads the same events again.
+    // Set this last: after a failure above, the next run must read the same events again.
     lastEvent = newest;
     if (written > 0) deps.changes.notify('work');
   };
 };
 
-/**
- * Returns the projects with an event after this one; `ids` null: any project might have changed.
- */
+/** Returns the projects with a newer event; `ids` null: any project might have changed. */
 async function changedProjects(
   events: Pick<EventStore, 'read'>,
   after: number | null,
@@ -97,7 +95,7 @@ async function changedProjects(
 }
 
 /**
- * Returns whether the observation can change something, so that a state that stays costs no
+ * Returns whether the observation can change a problem, so that an unchanged state costs no
  * transaction.
  */
 function isNews({ isProblem, at }: Observation, begun: ProblemRecord | undefined): boolean {

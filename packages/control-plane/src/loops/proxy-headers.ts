@@ -1,6 +1,6 @@
 /**
- * Checks regularly how the proxy handles unusual header names, because it might have been upgraded
- * or reconfigured.
+ * Checks regularly how the proxy handles unusual header names, because the proxy might have been
+ * upgraded or reconfigured.
  */
 import type { AliasWatch, ConfigSource } from '../domain/routes/configuration.ts';
 

@@ -1,4 +1,4 @@
-/** Advances the deliveries that wait for a check of their branch. Each commit wakes this loop. */
+/** Advances deliveries that wait for a check of their branch. Each commit wakes this loop. */
 import type { HookStore } from '../domain/git/hooks.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
@@ -17,7 +17,7 @@ export const pushes =
       try {
         await driver.checkPushes(id);
       } catch (error) {
-        // A failure of one project must not hold up the others. The next run retries.
+        // Continue with the other projects. The next run retries.
         log.error(
           { err: error, project_id: id },
           'could not check the pushes of a project; will retry',

@@ -1,5 +1,5 @@
 /**
- * Finishes deletions of projects and nodes: removes the row when the agents have reported that no
+ * Finishes deletions of projects and nodes: removes the row after the agents have reported that no
  * container is left.
  */
 import { failPoint } from '@berth/kit/fail-point';
@@ -24,7 +24,7 @@ export const removals =
   async (signal: AbortSignal): Promise<void> => {
     for (const project of await projects.listDeleting()) {
       if (signal.aborted) return;
-      // Ends deployments that were requested during the deletion.
+      // End deployments that were requested during the deletion.
       const { live } = await flow.facts(project.id);
       for (const d of live) await driver.advance(d.id, { type: 'project_deleted' });
       if (!(await projects.removeIfGone(project.id))) continue;
@@ -34,7 +34,7 @@ export const removals =
     }
     for (const node of await nodes.listDeleting()) {
       if (signal.aborted) return;
-      // Moves deployments that were assigned to the node during the deletion.
+      // Move deployments that were assigned to the node during the deletion.
       await driver.vacate(node.id);
       if (!(await nodes.removeIfGone(node.id, false))) continue;
       await failPoint('node.remove.after');

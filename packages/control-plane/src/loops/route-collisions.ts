@@ -1,7 +1,7 @@
 /**
  * Ends routes that the proxy's configuration omits because a later route leads to the same address
- * (routing/traefik.ts). The health and the story of their deployments then say so, and the next
- * report that shows their own container publishes them again.
+ * (routing/traefik.ts). The health and the story of the deployments then say so. A route is
+ * published again when a report shows the deployment's own container.
  */
 import type { ConfigSource } from '../domain/routes/configuration.ts';
 import type { Driver } from '../flow/driver.ts';

@@ -1,7 +1,7 @@
 /**
- * Confirms published routes. With PROXY_PROBE_URLS a route is live when the marker answers at every
- * address and a request to the project's own host succeeds through every address. Without it, a
- * route is live `settleMs` after the proxy fetched the current configuration.
+ * Confirms published routes. With PROXY_PROBE_URLS, a route is live when the marker answers at
+ * every address and a request to the project's own host succeeds through every address. Without it,
+ * a route is live `settleMs` after the proxy fetched the current configuration.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { defined } from '@berth/kit/defined';
@@ -18,10 +18,10 @@ import type { Driver } from '../flow/driver.ts';
 
 const BETWEEN_PROBES_MS = 15;
 const ONE_RUN_MS = 2_000;
-/** Limit of concurrent checks; further routes wait. */
+/** Maximum number of concurrent checks; further routes wait. */
 const MAX_CHECKS = 32;
 
-/** A check through the proxies. `verdict` is null until it ends. */
+/** A check through the proxies. `verdict` is null until the check ends. */
 type ReachCheck = { target: ReachTarget; verdict: ReachVerdict | null };
 type Waiting = { id: string; target: ReachTarget };
 
@@ -34,7 +34,7 @@ export type Deps = {
    * fetched it.
    */
   probe: ProxyProbe | null;
-  /** Null if no check of the proxy's connection to nodes is possible. */
+  /** Null if the proxy's connection to nodes cannot be checked. */
   reach: Reach | null;
   /** Monotonic clock in ms. */
   monotonic: () => number;
@@ -54,7 +54,8 @@ export function routeConfirmer({
   monotonic,
 }: Deps): (signal: AbortSignal) => Promise<void> {
   /**
-   * Checks by deployment. A check takes longer than a run of the loop, so it stays between runs.
+   * Checks by deployment. They stay between runs, because a check takes longer than a run of the
+   * loop.
    */
   const checks = new Map<string, ReachCheck>();
 
@@ -97,12 +98,13 @@ export function routeConfirmer({
     const { id, target } = waiting;
     const verdict = checks.get(id)?.verdict ?? null;
     if (verdict === null) return;
-    // Removed also if the flow ignores the verdict: the next pass then starts a new check.
+    // Remove the check even if the flow ignores the verdict, so that the next pass starts a new
+    // one.
     checks.delete(id);
     if (verdict.kind === 'no_proxy') return;
     if (verdict.kind !== 'unreachable')
       return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
-    // A proxy that is down reaches no node, so the verdict would say nothing about this node.
+    // Ignore the verdict if the proxy is down: such a proxy reaches no node.
     if (probe === null || !(await probe(hash, signal))) return;
     const { host_ip, host_port } = target;
     await driver.advance(id, {
@@ -122,7 +124,7 @@ export function routeConfirmer({
       const waiting = await deployments.awaitingRoute();
       if (waiting.length === 0) return checks.clear();
       const config = source.current();
-      // Uses the addresses of exactly this configuration, because a route can change during the
+      // Use the addresses of exactly this configuration, because a route can change during the
       // probe.
       const there = waiting.flatMap(({ id, health_path }): Waiting[] => {
         const to = config.deployments.get(id);
@@ -137,7 +139,7 @@ export function routeConfirmer({
         await startChecks(there, reach, signal);
         for (const one of there) await judge(one, config.hash, signal);
       } else if (live) for (const one of there) await confirm(one, null);
-      // Continues after a confirmation: a deployment whose container moved meanwhile still waits.
+      // Continue after a confirmation: a deployment whose container moved meanwhile still waits.
       await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch(
         (error: unknown) => signal.aborted || Promise.reject(error),
       );

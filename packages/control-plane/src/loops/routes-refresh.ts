@@ -1,6 +1,6 @@
 /**
  * Reads the routes regularly, because another control plane might have changed them. Otherwise the
- * configuration would count as unsure.
+ * state of the configuration would become unsure.
  */
 import type { ConfigSource } from '../domain/routes/configuration.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Sends a tick to each deployment that is not settled, for dispatch and deadlines. Each commit
- * wakes this loop.
+ * Sends a tick to each unsettled deployment, for dispatch and deadlines. Each commit wakes this
+ * loop.
  */
 import type { Driver } from '../flow/driver.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
@@ -16,7 +16,7 @@ export const scheduler =
   ({ deployments, driver, log }: Deps) =>
   async (signal: AbortSignal): Promise<void> => {
     const waiting = await deployments.inProgress();
-    // Deployments that are closer to live come first.
+    // Advance deployments that are closer to live first.
     const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
     for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {
       if (signal.aborted) return;
@@ -25,7 +25,7 @@ export const scheduler =
     }
   };
 
-/** A failure of one deployment must not hold up the others. */
+/** Sends a tick to one deployment. A failure does not affect the others. */
 async function tick(driver: Deps['driver'], id: string, log: Logger): Promise<void> {
   try {
     await driver.advance(id, { type: 'tick' });

@@ -1,4 +1,4 @@
-/** Settings of the loops that need more than stores. */
+/** Settings of loops that need more than stores. */
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/git/forge-api.ts';
 import type { Scanner } from '../domain/data/scan.ts';
 
@@ -12,7 +12,7 @@ export type ScanSettings = {
   historyKeep: number;
 };
 
-/** Needs of the outbox of commit statuses beside the stores. */
+/** Inputs for sending commit statuses, besides the stores. */
 export type StatusSettings = {
   send(request: ForgeRequest, signal: AbortSignal): Promise<ForgeAnswer>;
   /** Returns the git token of a project, or null. */

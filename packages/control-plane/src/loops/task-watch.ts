@@ -1,8 +1,8 @@
 /**
  * Finds tasks that other control planes changed and notifies the held requests of their nodes. One
- * query serves all nodes; with 10,000 held requests one query each would overload the database.
+ * query serves all nodes: with 10,000 held requests, one query each would overload the database.
  * Also finds deployments that other control planes changed, so that unchanged registrations of
- * their nodes are decided again.
+ * their nodes are evaluated again.
  */
 import type { FlowStore } from '../domain/deployments/flow-store.ts';
 import type { TaskStore } from '../domain/deployments/task-store.ts';

@@ -1,8 +1,8 @@
-/** Advances the uptime clock when no other reader does. */
+/** Advances the uptime clock if no other reader does. */
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 
 export type Deps = {
-  /** The clock of every deadline. */
+  /** Uptime clock, used for every deadline. */
   uptime: Pick<UptimeClock, 'now'>;
 };
 

@@ -1,7 +1,7 @@
 /**
  * Checks whether a folder of the shared storage can be a dataset. A child process with a deadline
  * does the check, so a hanging share does not block the API. A process that hangs in the kernel
- * cannot be killed. It stays and keeps its place until it exits, so at most four of them exist.
+ * cannot be killed. It keeps its place until it exits, so at most four such processes exist.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,7 @@ const CHILD = fileURLToPath(new URL('./child/check-folder-child.ts', import.meta
 const ANSWER_MS = 5_000;
 const MOST = 4;
 
-/** Its stdout is the answer. */
+/** Starts a check, which writes its answer to stdout. */
 type StartCheck = (basePath: string, nfsPath: string) => ChildProcess;
 const startChild: StartCheck = (basePath, nfsPath) =>
   spawn(process.execPath, [CHILD, basePath, nfsPath], {
@@ -19,7 +19,7 @@ const startChild: StartCheck = (basePath, nfsPath) =>
     env: {},
   });
 
-/** `basePath`: null if there is no shared storage. */
+/** `basePath`: null without shared storage. */
 export function createCheckFolder(
   basePath: string | null,
   answerMs = ANSWER_MS,
@@ -38,18 +38,21 @@ export function createCheckFolder(
       };
     if (!(await places.take())) return { rule: 'unreachable', message: busy };
     const seen = await ask(() => start(basePath, nfsPath), answerMs, places);
-    // `null` means that the folder can be a dataset.
+    // The answer `null` means that the folder can be a dataset.
     return seen === undefined ? { rule: 'unreachable', message: late } : seen;
   };
 }
 
 /** A semaphore for checks. */
 type Places = {
-  /** False if no place became free in time; at once if hanging checks hold all places. */
+  /**
+   * Resolves to false if no place becomes free in time, or at once if hanging checks hold all
+   * places.
+   */
   take(): Promise<boolean>;
-  /** Marks a place whose check was killed and has not exited. */
+  /** Marks a place whose check was killed but has not exited. */
   hangs(): void;
-  /** `hung`: `hangs` was called for this place. */
+  /** Frees a place. `hung`: `hangs` was called for it. */
   free(hung: boolean): void;
 };
 
@@ -87,7 +90,7 @@ function createPlaces(waitMs: number): Places {
   };
 }
 
-/** Resolves with undefined if there is no answer in time. */
+/** Runs a check. Resolves with undefined if there is no answer in time. */
 function ask(
   start: () => ChildProcess,
   answerMs: number,
@@ -108,14 +111,14 @@ function ask(
     child.stdout?.setEncoding('utf8').on('data', (text: string) => (answer += text));
     child.once('error', (error) => {
       clearTimeout(late);
-      // A child that did not start emits no exit event.
+      // Free the place here: a child that did not start emits no exit event.
       if (child.pid === undefined) places.free(hung);
       reject(error);
     });
     child.once('exit', () => places.free(hung));
     child.once('close', (code, signal) => {
       clearTimeout(late);
-      // The request was answered already.
+      // Ignore the late answer: the request was already answered.
       if (hung) return;
       if (code === 0) resolve(JSON.parse(answer) as FolderProblem);
       else reject(new Error(`the check of the shared storage ended with ${signal ?? code}`));

@@ -1,11 +1,11 @@
 /**
- * Linux process groups. A group can outlive its leader when a child of the leader hangs in the
+ * Linux process groups. A group can outlive its leader if a child of the leader hangs in the
  * kernel.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /**
- * Returns whether a process of the group runs. Zombies do not count: the first process of a
+ * Returns whether a process of the group runs. Zombies do not count, because the first process of a
  * container might never reap them.
  */
 export function groupRuns(group: number): boolean {
@@ -20,7 +20,7 @@ export function groupRuns(group: number): boolean {
 function isMember(pid: string, group: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // proc_pid_stat(5): after the name in parentheses follow state, parent and process group. The
+    // After the name in parentheses come state, parent and process group (proc_pid_stat(5)). The
     // name can contain parentheses.
     const [state = '', , of] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return Number(of) === group && !/^[ZX]/.test(state);

@@ -2,23 +2,28 @@
 import type { ScanOutcome, ScanProgress, ScanRequest } from '../domain/data/scan.ts';
 
 export type ScanJob = ScanRequest & {
-  /** The dataset's cache file; its folder exists and is on one file system with `scratchDir`. */
+  /**
+   * Cache file of the dataset. Its folder exists and is on the same file system as `scratchDir`.
+   */
   cachePath: string;
   scratchDir: string;
-  /** Hashing threads. */
+  /** Number of hashing threads. */
   workers: number;
-  /** PATH, to find `find`. */
+  /** PATH with which to find `find`. */
   searchPath: string;
-  /** Interval in ms after which a scan that hashes saves its progress. */
+  /** Interval in ms at which a scan saves its progress during the hashing. */
   keepMs: number;
 };
 
-/** To the child: a scan (one at a time), or whether it leaves half of its time to others. */
+/**
+ * Messages to the child. `scan`: starts a scan (one at a time). `pace`: if `gentle`, the child uses
+ * at most half of the CPU time.
+ */
 export type ToChild = { kind: 'scan'; job: ScanJob } | { kind: 'pace'; gentle: boolean };
 
 /**
- * From the child: progress now and then, then the outcome, and whether the process accepts another
- * scan (else it exits).
+ * Messages from the child: some progress, then the outcome. `reusable`: the process accepts another
+ * scan; otherwise it exits.
  */
 export type ChildMessage =
   | { kind: 'progress'; progress: ScanProgress }

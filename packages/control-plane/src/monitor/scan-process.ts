@@ -12,28 +12,29 @@ import { groupRuns } from './process-group.ts';
 import type { ChildMessage, ScanJob, ToChild } from './scan-job.ts';
 import { stepBack } from './step-back.ts';
 
-/** The scanner failed; the state of the dataset is unknown. */
+/** Thrown if the scanner failed; the state of the dataset is unknown. */
 export class ScanError extends Error {
   override name = 'ScanError';
 }
 
-/** The process exited without an outcome, or did not start. */
+/** Thrown if the process exited without an outcome or did not start. */
 export class ScanProcessGone extends ScanError {
   override name = 'ScanProcessGone';
 }
 
 export type ScanProcess = {
-  /** Resolves with the outcome of the scan; rejects with ScanError. Calls `onMoved` on progress. */
+  /**
+   * Runs a scan. Resolves with its outcome; rejects with ScanError. Calls `onMoved` on progress.
+   */
   run(job: ScanJob, onMoved: (progress: ScanProgress) => void): Promise<ScanOutcome>;
-  /** `gentle`: the process uses at most half of the CPU time. */
+  /** Sets the pace. `gentle`: the process uses at most half of the CPU time. */
   pace(gentle: boolean): void;
-  /** True also while only a child of the process (`find`) is left. */
+  /** Returns whether the process, or only a child of it (`find`), is alive. */
   isAlive(): boolean;
   /** Returns whether the process accepts another scan. */
   isReady(): boolean;
   /**
-   * Kills the process and its children. Resolves with false if one of them is still there after 1
-   * s.
+   * Kills the process and its children. Resolves with false if one of them still exists after 1 s.
    */
   kill(): Promise<boolean>;
 };
@@ -41,34 +42,39 @@ export type ScanProcess = {
 export type ScanProcesses = {
   /** Returns the idle process, or starts a new one. */
   take(): ScanProcess & { begun: 'before' | 'now' };
-  /** Returns a process after its scan. */
+  /** Takes back a process after its scan. */
   giveBack(process: ScanProcess): void;
   close(): Promise<void>;
 };
 
 const CHILD = fileURLToPath(new URL('./child/scan-child.ts', import.meta.url));
 /**
- * A larger young generation means fewer collections. A collection on one core leaves the other
- * cores to the API.
+ * Use a larger young generation, which needs fewer collections, and collect on one core, which
+ * leaves the other cores to the API.
  */
 const V8_OPTIONS = ['--min-semi-space-size=8', '--single-threaded-gc', '--v8-pool-size=1'];
-/** A process that has not exited this long after SIGKILL hangs in the kernel. */
+/**
+ * Time in ms after SIGKILL after which a process that has not exited counts as stuck in the kernel.
+ */
 export const EXIT_MS = 1_000;
-/** Exit-poll interval. A poll can read all of /proc. */
+/** Poll interval for the exit in ms. A poll can read all of /proc. */
 const EXIT_POLL_MS = 50;
 const MOST_ERRORS = 8_192;
 
 type Options = {
-  /** Node's compile cache: without it, most of a first scan is compilation. */
+  /** Folder of Node's compile cache. Without the cache, most of a first scan is compilation. */
   compileCache: string;
   searchPath: string;
-  /** Shown in process lists, to tell the processes of two control planes apart. */
+  /** Folder that process lists show, to distinguish the processes of two control planes. */
   stateDir: string;
-  /** How long an idle process is kept, in ms. */
+  /** How long to keep an idle process, in ms. */
   keepMs: number;
 };
 
-/** Keeps at most one idle process: concurrent scans are rare. */
+/**
+ * Creates the pool of scan processes. It keeps at most one idle process, because concurrent scans
+ * are rare.
+ */
 export function createScanProcesses(options: Options): ScanProcesses {
   let idle: ScanProcess | null = null;
   let late: NodeJS.Timeout | undefined;
@@ -89,7 +95,7 @@ export function createScanProcesses(options: Options): ScanProcesses {
     },
     giveBack(process) {
       if (!process.isReady()) {
-        // The process exits by itself; kill it if it does not.
+        // The process must exit by itself; kill it if it does not.
         setTimeout(() => process.isAlive() && void process.kill(), EXIT_MS).unref();
       } else if (closed || idle !== null) {
         void process.kill();
@@ -117,8 +123,8 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { PATH: searchPath, NODE_COMPILE_CACHE: compileCache },
   });
-  // Set from outside: the child could do it only after Node has started, which is a large part of a
-  // short scan.
+  // Lower the priority from outside: the child could do it only after Node has started, which is a
+  // large part of a short scan.
   if (child.pid !== undefined) stepBack(child.pid);
   const errors = child.stderr;
   let said = '';
@@ -129,7 +135,7 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   let onMessage: (message: ChildMessage) => void = () => {};
   let onEnd: (error: ScanError) => void = () => {};
   child.on('message', (message: ChildMessage) => onMessage(message));
-  // Only a scan keeps this process alive.
+  // Let only a running scan keep the control plane alive.
   const hold = (held: boolean): void => {
     for (const handle of [
       child,
@@ -152,13 +158,13 @@ function startScanProcess({ compileCache, searchPath, stateDir }: Options): Scan
   let killed = false;
   const isItself = (): boolean =>
     child.pid !== undefined && child.exitCode === null && child.signalCode === null;
-  // The killed process exits at once, but its `find` might hang in the kernel. Each new scan would
-  // add one.
+  // A killed process exits at once, but its `find` might hang in the kernel, and each new scan
+  // would add another one.
   const isAlive = (): boolean =>
     isItself() || (killed && child.pid !== undefined && groupRuns(child.pid));
 
   const send = (message: ToChild): void => {
-    // A failed send shows up as the child's exit.
+    // Ignore the error: the exit of the child reports it.
     if (child.connected) child.send(message, () => {});
   };
   let gentle = false;

@@ -1,8 +1,8 @@
 /**
  * Scans datasets, each in a child process (scan-process.ts). States of a scan: running -> ended
- * (with an outcome) | failed (the process exited without one) | killed (stalled, deadline, aborted,
- * closed); killed -> exited within a second | stuck in the kernel. The dataset is not scanned again
- * until the stuck process exits.
+ * (with an outcome) | failed (the process exited without an outcome) | killed (stalled, deadline,
+ * aborted, closed); killed -> exited within a second | stuck in the kernel. A dataset with a stuck
+ * process is not scanned again until the process exits.
  */
 import { randomUUID } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -28,28 +28,28 @@ import { openTreeFiles } from './scratch.ts';
 
 export type ScannerOptions = {
   /**
-   * STATE_DIR of the control plane. The scanner owns `datasets/`, `scans/` and `compile-cache/` in
-   * it.
+   * STATE_DIR of the control plane. The scanner owns the folders `datasets/`, `scans/` and
+   * `compile-cache/` in it.
    */
   stateDir: string;
-  /** PATH, to find `find`. */
+  /** PATH with which to find `find`. */
   searchPath: string;
-  /** Hashing threads of one scan. */
+  /** Number of hashing threads of one scan. */
   workers: number;
   /**
-   * Returns whether people wait for an answer of the API; a scan then uses at most half of the CPU
+   * Returns whether people wait for an answer of the API; scans then use at most half of the CPU
    * time. Default: never.
    */
   peopleWait?: () => boolean;
-  /** A scan without progress for this long is killed. Default 30 s. */
+  /** A scan without progress for this time in ms is killed. Default 30 s. */
   stallMs?: number;
-  /** Longest duration of a scan. Default 1 day. */
+  /** Maximum duration of a scan in ms. Default 1 day. */
   deadlineMs?: number;
-  /** How often a scan that hashes saves its progress for the next scan. Default 60 s. */
+  /** Interval in ms at which a scan saves its progress during the hashing. Default 60 s. */
   keepMs?: number;
   /**
-   * How long an idle process is kept for the next scan. Default 15 min: longer than the default
-   * DATASET_SCAN_INTERVAL.
+   * How long an idle process is kept for the next scan, in ms. Default 15 min, longer than the
+   * default DATASET_SCAN_INTERVAL.
    */
   keepProcessMs?: number;
 };
@@ -57,7 +57,10 @@ export type ScannerOptions = {
 export { ScanError };
 
 const WATCH_MS = 250;
-/** Names and checksums of files on the share are private to the control plane. */
+/**
+ * Options of private folders: names and checksums of files on the share are private to the control
+ * plane.
+ */
 const PRIVATE = { recursive: true, mode: 0o700 } as const;
 
 export function createScanner({
@@ -151,7 +154,7 @@ function cacheDirOf(stateDir: string, datasetId: string): string {
   return join(stateDir, 'datasets', datasetId);
 }
 
-/** Corrects a folder that an earlier version made with mode 0755. */
+/** Creates the state folder, or corrects one that an older version created with mode 0755. */
 function makePrivate(stateDir: string): void {
   mkdirSync(stateDir, PRIVATE);
   chmodSync(stateDir, PRIVATE.mode);
@@ -175,7 +178,7 @@ type RunChild = {
   deadlineMs: number;
   onProgress: ScanOptions['onProgress'];
 };
-/** `left`: the process, if it could not be killed. */
+/** `left`: the process if it could not be killed, otherwise null. */
 type Ended = { outcome: ScanOutcome; left: ScanProcess | null };
 
 async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
@@ -216,7 +219,7 @@ async function runChild(job: ScanJob, options: RunChild): Promise<Ended> {
     return { outcome: { kind: 'unreachable', problem }, left: (await child.kill()) ? null : child };
   } catch (error) {
     await child.kill();
-    // An idle process might have been killed while it was idle. The scan starts again in a new one.
+    // The idle process might have been killed while it was idle. Repeat the scan in a new process.
     if (child.begun === 'before' && error instanceof ScanProcessGone)
       return await runChild(job, options);
     throw error;

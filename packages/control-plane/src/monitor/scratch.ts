@@ -1,7 +1,7 @@
 /**
- * Tree objects of one scan, in two files. `objects` holds the texts one after the other. `index` is
- * sorted by digest and holds 44 bytes for each object: digest, offset, length. The child process
- * writes the files, the control plane reads them.
+ * Tree objects of one scan, in two files. `objects` contains the texts one after the other. `index`
+ * is sorted by digest and contains 44 bytes for each object: digest, offset, length. The child
+ * process writes the files, and the control plane reads them.
  */
 import { hash } from 'node:crypto';
 import { closeSync, openSync, writeFileSync, writeSync } from 'node:fs';

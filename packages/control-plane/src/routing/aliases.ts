@@ -1,7 +1,7 @@
 /**
- * Checks whether the reverse proxy forwards request headers whose names contain other characters
+ * Checks whether the reverse proxy forwards request headers whose names contain characters other
  * than letters, digits and `-`. Applications can read `X!Forwarded!User` as `X-Forwarded-User`,
- * which only the proxy sets. Traefik does not report its version, so this checks its behaviour:
+ * which only the proxy must set. Traefik does not report its version, so this checks its behaviour:
  * the second path of the marker answers only if such headers reach the routers.
  */
 import type { Logger } from '@berth/kit/log';
@@ -16,7 +16,7 @@ export function createAliasWatch(
   const keptBy = new Map<string, boolean>();
   const headers = Object.fromEntries(ALIAS_HEADERS.map((name) => [name, '1']));
   async function ask(url: string, hash: string, signal: AbortSignal): Promise<void> {
-    // A proxy that does not serve this configuration yet answers 404 to both paths.
+    // Skip a proxy that does not serve this configuration yet: it answers 404 to both paths.
     if (!(await answersMarker(url, `/${hash}`, {}, signal))) return;
     const kept = await answersMarker(url, aliasPath(hash), headers, signal);
     if (!kept && !(await answersMarker(url, `/${hash}`, {}, signal))) return;

@@ -1,7 +1,7 @@
 /**
- * Asks the https addresses of PROXY_PROBE_URLS for the certificate of each published host, by TLS
- * handshakes without a request. It shakes hands at a bounded rate, whatever the number of hosts:
- * one run asks for the HOSTS_PER_RUN hosts that are due the longest.
+ * Requests the certificate of each published host from the https addresses of PROXY_PROBE_URLS, by
+ * TLS handshakes without a request. The rate of handshakes is limited, whatever the number of
+ * hosts: one run checks the HOSTS_PER_RUN hosts that have been due the longest.
  */
 import { checkServerIdentity, connect, type PeerCertificate } from 'node:tls';
 import type { Logger } from '@berth/kit/log';
@@ -17,17 +17,17 @@ import {
   worstCertificate,
 } from '../domain/routes/certificates.ts';
 
-/** Hosts that one run asks for, at each address. The loop runs once a second. */
+/** Maximum number of hosts that one run checks at each address. The loop runs once a second. */
 export const HOSTS_PER_RUN = 5;
 const HANDSHAKE_MS = 5_000;
 /**
- * Time for the first certificate of a host: then its absence is a problem. With short intervals:
- * this many of them.
+ * Time for the first certificate of a host; after it, a missing certificate is a problem. With
+ * short intervals it is FIRST_INTERVALS intervals.
  */
 const FIRST_CERTIFICATE_MS = 3 * 60_000;
 const FIRST_INTERVALS = 5;
 /**
- * Time until the next check of a host whose certificate is not in order. Never longer than the
+ * Time in ms until the next check of a host whose certificate is not valid; never longer than the
  * interval.
  */
 const AGAIN_MS = {
@@ -46,7 +46,7 @@ type Watched = Required<WatchedHost> & {
 
 export type CertificateWatchSettings = {
   probeUrls: readonly string[];
-  /** Time between two checks of a certificate in order. */
+  /** Time in ms between two checks of a valid certificate. */
   intervalMs: number;
   now: () => number;
   monotonic: () => number;
@@ -61,7 +61,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
   const watched = new Map<string, Watched>();
   let ofProjects = new Map<string, Watched>();
 
-  /** Hosts that are gone need no memory. */
+  /** Updates the list of watched hosts, and forgets hosts that no longer exist. */
   function follow(hosts: readonly WatchedHost[]): void {
     const named = new Map(hosts.map((one) => [one.host, one]));
     for (const host of watched.keys()) if (!named.has(host)) watched.delete(host);
@@ -93,8 +93,8 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     );
     one.dueAt = monotonic() + Math.min(intervalMs, pauseAfter(judged));
     if (judged === null) return;
-    // The log names no problem of a domain that never had a good certificate, so it does not name
-    // its end either.
+    // The log omits problems of a domain that never had a valid certificate, so it also omits their
+    // end.
     const wasNamed = isProblem(one.last) && concernsOperator(one);
     one.hadGood ||= judged.state === 'ok' || judged.state === 'expires_soon';
     if (judged.problem !== null && judged.problem !== one.last?.problem && concernsOperator(one))
@@ -138,7 +138,10 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
   };
 }
 
-/** A custom domain without a certificate might not lead here yet. */
+/**
+ * Returns whether the operator must know a problem: a custom domain without any certificate so far
+ * might not lead here yet.
+ */
 const concernsOperator = ({ custom, hadGood }: Watched): boolean => !custom || hadGood;
 const isProblem = (last: HostCertificate | null): last is HostCertificate & { problem: string } =>
   last !== null && last.problem !== null;
@@ -147,7 +150,10 @@ const lower = (a: number | null, b: number | null): number | null => {
   return b === null ? a : Math.min(a, b);
 };
 
-/** Never rejects. Sends no request: the proxy sees a connection that ends after the handshake. */
+/**
+ * Makes a TLS handshake. Never rejects. Sends no request, so the proxy sees a connection that ends
+ * after the handshake.
+ */
 function shakeHands(base: string, host: string, signal: AbortSignal): Promise<Handshake> {
   const url = new URL(base);
   return new Promise((resolve) => {
@@ -155,7 +161,7 @@ function shakeHands(base: string, host: string, signal: AbortSignal): Promise<Ha
       host: url.hostname.replace(/^\[|\]$/g, ''),
       port: url.port === '' ? 443 : Number(url.port),
       servername: host,
-      // The handshake shall succeed with any certificate: this check judges it.
+      // Let the handshake succeed with any certificate: this check evaluates it.
       rejectUnauthorized: false,
       checkServerIdentity: () => undefined,
     });
@@ -170,7 +176,7 @@ function shakeHands(base: string, host: string, signal: AbortSignal): Promise<Ha
     const timer = setTimeout(stop, HANDSHAKE_MS);
     signal.addEventListener('abort', stop, { once: true });
     socket.once('connect', () => (connected = true));
-    // A proxy that restarts resets connections. Only a TLS alert is its answer.
+    // Only a TLS alert is an answer of the proxy. A proxy that restarts resets connections.
     socket.on('error', (error: NodeJS.ErrnoException) =>
       end(
         connected && error.code?.startsWith('ERR_SSL') === true

@@ -1,8 +1,8 @@
 /**
  * Keeps the current configuration in memory for polls and held requests. States: unknown -> known
  * (first read) -> known (newer) ...; known -> unsure (no successful read for UNSURE_MS) -> known.
- * While unknown or unsure, `current` throws routes_unknown: the proxy gets 503 and keeps its last
- * configuration.
+ * While the state is unknown or unsure, `current` throws routes_unknown: the proxy gets 503 and
+ * keeps its last configuration.
  */
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -41,8 +41,8 @@ export function createConfigSource(deps: {
     if (moved) events.emit('moved');
   }
   /**
-   * Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong
-   * order.
+   * Reads the configuration, and repeats the read if a change arrives during it. Two concurrent
+   * reads could finish in the wrong order.
    */
   function refresh(): Promise<void> {
     if (reading !== null) {

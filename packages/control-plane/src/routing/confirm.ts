@@ -11,7 +11,10 @@ import { MARKER_HOST } from './traefik.ts';
 
 const PROBE_TIMEOUT_MS = 2_000;
 
-/** Returns whether every address answers for this hash. Never throws: no answer means "not yet". */
+/**
+ * Returns whether every address answers for this hash. Never throws: a missing answer means "not
+ * yet".
+ */
 export async function markerAnswers(
   probeUrls: readonly string[],
   hash: string,
@@ -41,8 +44,8 @@ export function answersMarker(
         ...hostAndPort(url),
         path,
         headers: { host: MARKER_HOST, ...headers },
-        // The marker's host can have no certificate (RFC 2606 `.invalid`). The answer is not
-        // secret, and the hash in the path is the proof.
+        // Accept any certificate: the marker's host cannot have one (RFC 2606 `.invalid`). The
+        // answer is not secret, and the hash in the path is the proof.
         ...defined({
           rejectUnauthorized: secure ? false : undefined,
           servername: secure ? MARKER_HOST : undefined,

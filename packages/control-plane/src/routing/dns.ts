@@ -1,35 +1,35 @@
 /**
- * Asks the name servers where custom domains lead. Each answer counts for a few seconds, so that
+ * Asks the name servers where custom domains lead. Caches each answer for a few seconds, so that
  * clients cannot cause more queries.
  */
 import { Resolver } from 'node:dns/promises';
 import { createLimit } from '@berth/kit/limit';
 import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/routes/dns.ts';
 
-/** Time limit for everything about one name, also if no name server answers. */
+/** Time limit in ms for all queries about one name, even if no name server answers. */
 const LIMIT_MS = 4_000;
 const TRY_MS = 1_500;
 const TRIES = 2;
 const KEPT_MS = 10_000;
-/** Names whose answers are kept. */
+/** Maximum number of names whose answers are cached. */
 const MAX_NAMES = 2_000;
-/** Names that are resolved at the same time. */
+/** Maximum number of names that are resolved at the same time. */
 const AT_ONCE = 40;
-/** Most addresses of a name that are compared and shown. */
+/** Maximum number of addresses of a name that are compared and shown. */
 const MAX_ADDRESSES = 50;
 
 export type DnsSettings = {
   baseDomain: string;
   /** PUBLIC_IPS; undefined: the addresses of BASE_DOMAIN. */
   publicIps: readonly string[] | undefined;
-  /** DNS_SERVERS; undefined: those of the system. */
+  /** DNS_SERVERS; undefined: the name servers of the system. */
   servers: readonly string[] | undefined;
   now: () => number;
 };
 
 type Answered = { resolved: Resolved; at: number };
 
-/** Codes that say that the name has no such record. */
+/** Error codes which mean that the name has no such record. */
 const NONE = ['ENOTFOUND', 'ENODATA'];
 
 export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSettings): CheckDns {
@@ -40,7 +40,7 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
     const kept = answers.get(name);
     if (kept !== undefined && kept.until > performance.now()) return kept.asked;
     const asked = limit(async () => ({ resolved: await resolve(name, servers), at: now() }));
-    // The map keeps the order of insertion: the first one is the oldest.
+    // The map keeps the insertion order, so the first name is the oldest.
     answers.delete(name);
     answers.set(name, { until: performance.now() + KEPT_MS, asked });
     for (const oldest of answers.keys()) {
@@ -52,8 +52,8 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
 
   return async (domains) => {
     if (domains.length === 0) return new Map();
-    // Names wait for their turn, and answers of another request can take their time: this request
-    // ends in any case.
+    // End this request in any case: its names might wait for their turn, or for the answers of
+    // another request.
     const late = AbortSignal.timeout(LIMIT_MS + TRY_MS);
     const tooLate = new Promise<Answered>((resolve) =>
       late.addEventListener(
@@ -79,7 +79,7 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
   };
 }
 
-/** Never rejects. */
+/** Resolves a name. Never rejects. */
 async function resolve(name: string, servers: readonly string[] | undefined): Promise<Resolved> {
   let resolver: Resolver;
   try {
@@ -88,7 +88,7 @@ async function resolve(name: string, servers: readonly string[] | undefined): Pr
   } catch (error) {
     return { kind: 'failed', why: codeOf(error) };
   }
-  // Cancelled queries reject with ECANCELLED, so the answer never takes longer.
+  // Cancel late queries: they reject with ECANCELLED, so the answer never takes longer.
   const late = setTimeout(() => resolver.cancel(), LIMIT_MS);
   try {
     const [v4, v6, alias] = await Promise.allSettled([
@@ -99,7 +99,7 @@ async function resolve(name: string, servers: readonly string[] | undefined): Pr
     const failed = [v4, v6].find(
       (one) => one.status === 'rejected' && !NONE.includes(codeOf(one.reason)),
     );
-    // Half of an answer could hide addresses that lead elsewhere.
+    // Fail on a partial answer: it could hide addresses that lead elsewhere.
     if (failed?.status === 'rejected') return { kind: 'failed', why: codeOf(failed.reason) };
     const addresses = [v4, v6].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
     return {

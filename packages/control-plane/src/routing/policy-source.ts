@@ -16,7 +16,7 @@ import type { PolicyFacts } from '../domain/identity/identity-records.ts';
 import type { PolicyStore } from '../domain/identity/identity-stores.ts';
 import type { PolicySource } from '../domain/identity/policy.ts';
 
-/** Builds the policy. Pure; equal facts give equal bytes. */
+/** Builds the policy. Pure: equal facts give equal bytes. */
 export function policyOf(
   facts: PolicyFacts,
   { baseDomain, domainQuarantineMs }: PolicySettings,
@@ -54,13 +54,14 @@ export function policyOf(
 }
 
 export type PolicySettings = {
-  baseDomain: string /** DOMAIN_QUARANTINE */;
+  baseDomain: string;
+  /** DOMAIN_QUARANTINE in ms. */
   domainQuarantineMs: number;
 };
 
 /**
- * Shortest time between two reads. On a busy platform routes change many times a second, and a read
- * of thousands of projects is costly.
+ * Minimum time in ms between two reads. On a busy platform routes change many times a second, and
+ * reading thousands of projects is costly.
  */
 const READ_GAP_MS = 100;
 
@@ -83,7 +84,7 @@ export function createPolicySource(deps: {
   async function read(): Promise<void> {
     if (closed) return;
     try {
-      // Reads the stamp before the facts, so that `refreshIfChanged` finds a change between the two
+      // Read the stamp before the facts, so that `refreshIfChanged` finds a change between the two
       // reads.
       const stamp = await store.stamp();
       const bytes = JSON.stringify(policyOf(await store.read(now()), settings));
@@ -101,8 +102,8 @@ export function createPolicySource(deps: {
     if (waitMs > 0) await sleep(waitMs);
   };
   /**
-   * Repeats a read if a change arrives during it. Two concurrent reads could end in the wrong
-   * order.
+   * Reads the policy, and repeats the read if a change arrives during it. Two concurrent reads
+   * could finish in the wrong order.
    */
   function refresh(): Promise<void> {
     if (reading !== null) {

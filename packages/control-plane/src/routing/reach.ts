@@ -4,9 +4,9 @@
  * the proxy's own 502, 503 and 504.
  *
  * Detection of the proxy's own answers: Traefik answers a failed connection with the name of the
- * status as text and without Content-Type ("Bad Gateway"), and a service without servers with
- * "no available server". Berth's development proxy sends its name in the header `Server`. An answer
- * of an application that equals Traefik's counts as Traefik's.
+ * status as text and without Content-Type ("Bad Gateway"), and a service without servers with "no
+ * available server". Berth's development proxy sends its name in the header `Server`. If an
+ * application's answer equals Traefik's, it counts as Traefik's.
  */
 import { hostAndPort, onUnaskedUpgrade, PROBE_OPTIONS } from '@berth/kit/probe-request';
 import {
@@ -22,13 +22,13 @@ import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
 import type { Reach, ReachTarget, ReachVerdict } from '../domain/routes/configuration.ts';
 
-/** Berth's agents wait longer only for the first answers of an application. */
+/** Time limit in ms of one answer. Only an agent's first probes of an application wait longer. */
 const ANSWER_MS = 10_000;
 const CHECK_MS = 10_000;
-/** A gateway learns of a new project within 5 s. */
+/** Time in ms within which a gateway learns of a new project. */
 const GATEWAY_MS = 5_000;
 const PAUSE_MS = 250;
-/** Longer than the proxy's own answers. */
+/** Maximum bytes to read of an answer; the proxy's own answers are shorter. */
 const MAX_BODY = 512;
 
 type Answer =
@@ -43,7 +43,7 @@ export type ReachSettings = {
   now: () => number;
 };
 
-/** Never throws. Takes at most CHECK_MS + ANSWER_MS. */
+/** Creates the check. It never throws and takes at most CHECK_MS + ANSWER_MS. */
 export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): Reach {
   async function through(
     base: string,
@@ -72,8 +72,8 @@ export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): 
             saw: `${answer.status} ${STATUS_CODES[answer.status]}`,
           };
       } else if (isGateway) {
-        // Tries the next secret in case of a rotation. Also, the gateway might not know the project
-        // yet.
+        // Try the next secret, because a rotation might be running. The gateway might also not know
+        // the project yet.
         if (performance.now() >= gatewayUntil)
           return { kind: 'unproven', why: `the login answered ${answer.status} to the check` };
       } else if (isRedirectToHttps(base, answer))
@@ -119,8 +119,8 @@ function ask(
         connection: 'close',
         ...defined({ authorization: authorization ?? undefined }),
       },
-      // The first certificate might not be issued yet. The request contains no secret: its token is
-      // valid for this one check only.
+      // Accept any certificate: the first one might not be issued yet. The request contains no
+      // secret, because its token is valid for this one check only.
       ...defined({
         rejectUnauthorized: secure ? false : undefined,
         servername: secure ? host : undefined,
@@ -147,7 +147,7 @@ const answerOf = (response: IncomingMessage, body: string): Answered => ({
   body,
 });
 
-/** Reads as much as tells whether the proxy itself answered. */
+/** Reads enough of the answer to tell whether the proxy itself sent it. */
 function readAnswer(response: IncomingMessage, answered: (answer: Answered) => void): void {
   let body = '';
   const end = (): void => {
@@ -161,7 +161,7 @@ function readAnswer(response: IncomingMessage, answered: (answer: Answered) => v
   });
   response.on('end', end);
   response.on('error', end);
-  // Without an error status of a proxy the headers are enough; the body can take long.
+  // The headers are enough unless the status can be the proxy's own error; the body can take long.
   if (![502, 503, 504].includes(response.statusCode ?? 0)) end();
 }
 
@@ -172,14 +172,14 @@ function isProxysOwn({ status, headers, body }: Answered): boolean {
   return headers['content-type'] === undefined && body === STATUS_CODES[status];
 }
 
-/** The gateway rejects a request with a problem document. */
+/** Returns whether the gateway itself answered: it rejects requests with a problem document. */
 const isGatewaysOwn = ({ status, headers }: Answered): boolean =>
   [401, 403, 404, 429, 503].includes(status) &&
   headers['content-type']?.startsWith('application/problem+json') === true;
 
 /**
- * A redirect to https proves the node only if the probe itself used https: then the application
- * sent it.
+ * Returns whether the answer redirects an http probe to https. The proxy itself can send this
+ * redirect, so it does not prove the node. With an https probe, the application sent it.
  */
 const isRedirectToHttps = (base: string, { status, headers }: Answered): boolean =>
   base.startsWith('http:') &&

@@ -18,14 +18,14 @@ import type { PublishedRoute } from '../domain/routes/route-stores.ts';
 export type RoutingSettings = {
   baseDomain: string;
   /**
-   * AUTH_SERVICE_URL. Null: projects that require a login are omitted, never published without a
+   * AUTH_SERVICE_URL; null: projects that require a login are omitted, never published without a
    * login.
    */
   authServiceUrl: string | null;
   acmeResolver: string;
   /**
    * Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting might
-   * have changed after it was added.
+   * have changed after the domain was added.
    */
   ownHosts?: readonly string[];
   /** KEEP_CLIENT_HEADERS, in lower case. */
@@ -37,9 +37,9 @@ const removedHeaders = ({ keptHeaders = [] }: RoutingSettings): string[] =>
 
 type Router = {
   rule: string;
-  /** Unset for a child, which uses its parent's. */
+  /** Unset for a child router, which uses the entry points of its parent. */
   entryPoints?: string[];
-  /** Unset for a parent. */
+  /** Unset for a parent router. */
   service?: string;
   middlewares?: string[];
   tls?: { certResolver?: string; domains?: { main: string }[] };
@@ -69,39 +69,47 @@ export type DynamicConfig = {
 
 export const MARKER_HOST = 'berth.invalid';
 /**
- * Three of the fifteen characters; a proxy that deletes one spelling can keep another (aliases.ts).
+ * Header names with three of the fifteen special characters: a proxy that deletes one spelling can
+ * keep another (aliases.ts).
  */
 export const ALIAS_HEADERS = ['X.Berth.Alias', 'X_Berth_Alias', 'X!Berth!Alias'] as const;
 export const aliasPath = (hash: string): string => `/${hash}/alias`;
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
 /**
- * Middleware and service of stopped projects. Their own service has no servers, so the proxy
- * answers 503 by itself, also while every other process is down. The gateway gives that answer its
- * page. Project names have no underscore.
+ * Middleware and service for stopped projects. The own service of a stopped project has no servers,
+ * so the proxy itself answers 503, even while every other process is down. The middleware then
+ * shows the gateway's page instead. Project names have no underscore, so no project has this name.
  */
 const STOPPED = 'berth_stopped';
 /**
- * Takes every request to a public project whose `Authorization` holds a device token, in any scheme
- * and anywhere in the value, and removes that header. One parent for all projects: a second
- * complete router for each project doubles Traefik's work at a change. Project names have no
- * underscore, so no project's router has this name.
+ * Router that takes every request to a public project whose `Authorization` contains a device
+ * token, in any scheme and anywhere in the value, and removes this header. One parent serves all
+ * projects, because a second complete router for each project would double Traefik's work at a
+ * change. Project names have no underscore, so no project's router has this name.
  */
 const TOKENS = 'berth_tokens';
-/** The same for custom domains: TOKENS stays as it is while a project gets one. */
+/**
+ * The token router for custom domains. It is separate, so that TOKENS does not change when a
+ * project gets a domain.
+ */
 const DOMAIN_TOKENS = 'berth_domain_tokens';
 /**
- * Traefik sorts by the length of the rule, and the rule of a project with many domains is longer
- * than that of DOMAIN_TOKENS.
+ * Priority of the routers for custom domains. Traefik sorts by the length of the rule, and the rule
+ * of a project with many domains is longer than the rule of DOMAIN_TOKENS.
  */
 const BEFORE_DOMAINS = 100_000;
 /**
- * Routes the CORS preflights of projects that require a login to the gateway, which answers them:
- * browsers send preflights without a session, and a request without one must not reach the
- * application. forwardAuth cannot answer: each answer that a browser accepts lets the request pass.
+ * Router that sends the CORS preflights of projects that require a login to the gateway, which
+ * answers them. Browsers send preflights without a session, and a request without a session must
+ * not reach the application. forwardAuth cannot answer: each answer that a browser accepts lets the
+ * request pass.
  */
 const PREFLIGHTS = 'berth_preflights';
-/** The same for custom domains: PREFLIGHTS stays as it is while a project gets one. */
+/**
+ * The preflight router for custom domains. It is separate, so that PREFLIGHTS does not change when
+ * a project gets a domain.
+ */
 const DOMAIN_PREFLIGHTS = 'berth_domain_preflights';
 const IS_PREFLIGHT =
   'Method(`OPTIONS`) && HeaderRegexp(`Origin`, `.`) && ' +
@@ -109,17 +117,18 @@ const IS_PREFLIGHT =
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
- * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters
- * and digits in a header name, and each of them is a dash to some application server. The client's
- * headers are removed too: the gateway's answer has none of them.
+ * Returns a regular expression for every spelling of an identity header. RFC 9110 allows fifteen
+ * characters besides letters and digits in a header name, and some application server reads each of
+ * them as a dash. The client's own headers are removed too, because the gateway's answer contains
+ * none of them.
  */
 const authHeadersRegex = (clientHeaders: readonly string[]): string =>
   '(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization' +
   `${clientHeaders.map((name) => `|${name.toLowerCase()}`).join('')})$`;
 /**
- * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it
- * holds those of `-`, `_` and `.`. `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml)
- * removes all others.
+ * Returns header removals (an empty value removes a header). A list cannot contain every mix of
+ * fifteen characters, so it contains the mixes of `-`, `_` and `.`. `aliasHeadersStrategy: delete`
+ * (deploy/traefik/traefik.yml) removes all others.
  */
 const strippedHeaders = (clientHeaders: readonly string[]): Record<string, string> =>
   Object.fromEntries(
@@ -129,7 +138,7 @@ const strippedHeaders = (clientHeaders: readonly string[]): Record<string, strin
     ]),
   );
 
-/** Every mix of `-`, `_` and `.`. The proxy ignores case. */
+/** Returns every mix of `-`, `_` and `.` in a name. The proxy ignores case. */
 function spellings(name: string): string[] {
   const parts = name.split('-');
   return parts
@@ -149,7 +158,7 @@ export function dynamicConfig(
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
   const open: string[] = [];
-  /** The same of the projects that need a login. */
+  /** Prefixes of the projects that need a login. */
   const closed: string[] = [];
   const closedDomains: string[] = [];
   const deployments = new Map<string, RouteTarget>();
@@ -158,7 +167,7 @@ export function dynamicConfig(
   /** Custom domains of the projects that need no login. */
   const openDomains: string[] = [];
   const collisions = collisionsOf(routes);
-  // Sorted by name: of two projects with one host always the same one is omitted.
+  // Sort by name, so that of two projects with one host, the same one is always omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
     const holder = collisions.get(route);
     const problem =
@@ -184,7 +193,7 @@ export function dynamicConfig(
     config.http.middlewares[STRIP] = {
       headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) },
     };
-  // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
+  // Accept a final dot, as Host(`…`) does.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
   addPreflights(config, PREFLIGHTS, closed, `\\.${escaped(settings.baseDomain)}`, settings);
   addPreflights(config, DOMAIN_PREFLIGHTS, closedDomains.map(escaped).sort(), '', settings);
@@ -211,10 +220,10 @@ export function dynamicConfig(
 }
 
 /**
- * Returns the routes whose address a later route has, too, each with the holder of the address. One
- * address has one container: the engine gives the ports of a container that is down to another one,
- * and a new machine can have the address of an old one. So only the container that was observed
- * there last is published, and no host shows another project.
+ * Returns the routes whose address a later route has too, each with the holder of the address. One
+ * address belongs to one container: the engine can give the ports of a stopped container to another
+ * one, and a new machine can have the address of an old one. So only the container last observed at
+ * an address is published, and no host shows another project.
  */
 function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, string> {
   const latest = new Map<string, PublishedRoute>();
@@ -238,7 +247,10 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
   return collisions;
 }
 
-/** The login comes before it: only those who can see the project see that it is stopped. */
+/**
+ * Returns the middlewares for a stopped project. The login comes first, so that only people who can
+ * see the project learn that it is stopped.
+ */
 const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
   route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
 
@@ -258,8 +270,8 @@ function addProject(
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
-  // A child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then puts
-  // it behind all others.
+  // Add a child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then
+  // puts it behind all others.
   if (!route.auth_required)
     http.routers[`${name}_token`] = {
       rule,
@@ -290,8 +302,7 @@ function addProject(
 }
 
 /**
- * Returns the custom domains that the configuration has, and adds the reasons for the others to
- * `problems`.
+ * Returns the custom domains to publish, and adds the reasons for omitted domains to `problems`.
  */
 function publishedDomains(
   route: PublishedRoute,
@@ -301,7 +312,7 @@ function publishedDomains(
 ): string[] {
   const own: string[] = [];
   for (const domain of (route.domains ?? []).toSorted()) {
-    // The contract's routers publish the project's own host.
+    // Skip the project's own host, which the contract's routers publish.
     if (domain === `${route.domain_prefix}.${baseDomain}`) continue;
     if (ownHosts.includes(domain) || isUnderBase(domain, baseDomain))
       problems.push(`${route.project_name}: its domain ${domain} is a host of the platform`);
@@ -318,9 +329,9 @@ function publishedDomains(
 }
 
 /**
- * Adds the routers of custom domains beside those of the contract. One router serves all domains of
- * a project. `tls.domains` requests a certificate for each one: without it, Traefik would request
- * one for all, and a domain that does not lead here would prevent it.
+ * Adds the routers of custom domains beside the contract's routers. One router serves all domains
+ * of a project. `tls.domains` requests a certificate for each domain: otherwise Traefik would
+ * request one certificate for all, and a domain that does not lead here would prevent it.
  */
 function addDomains(
   { http }: DynamicConfig,
@@ -367,7 +378,8 @@ function addStopped({ http }: DynamicConfig, { authServiceUrl }: RoutingSettings
 }
 
 /**
- * Traefik warns of a rule without any Host(`…`). `hosts` and `ending` are parts of an expression.
+ * Adds a token router. Its rule contains the marker's host, because Traefik warns about a rule
+ * without any Host(`…`). `hosts` and `ending` are parts of a regular expression.
  */
 function addTokens(
   { http }: DynamicConfig,
@@ -390,8 +402,8 @@ function addTokens(
 }
 
 /**
- * Before DOMAIN_TOKENS, because a preflight has no token. `hosts` and `ending` are parts of an
- * expression.
+ * Adds a preflight router. It comes before DOMAIN_TOKENS, because a preflight has no token. `hosts`
+ * and `ending` are parts of a regular expression.
  */
 function addPreflights(
   { http }: DynamicConfig,
@@ -417,8 +429,8 @@ function addPreflights(
 }
 
 /**
- * Adds a router for each entry point: with many projects they do not switch at the same moment
- * (docs/testbed.md).
+ * Adds a marker router for each entry point: with many projects, the entry points do not switch at
+ * the same moment (docs/testbed.md).
  */
 function addMarker({ http }: DynamicConfig, hash: string): void {
   const marker = {
@@ -437,7 +449,7 @@ function addMarker({ http }: DynamicConfig, hash: string): void {
 }
 
 /**
- * Returns why a project is omitted. An invalid project must not break the configuration of the
+ * Returns why a project is omitted: an invalid project must not break the configuration of the
  * others.
  */
 function problemOf(
@@ -468,7 +480,7 @@ const addressOf = ({ host_ip, host_port }: PublishedRoute): string =>
   `${urlHost(host_ip)}:${host_port}`;
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 
-/** Traefik rejects an empty section ("cannot be a standalone element"). */
+/** Removes empty sections, which Traefik rejects ("cannot be a standalone element"). */
 const withoutEmpty = (config: DynamicConfig): object => ({
   http: Object.fromEntries(
     Object.entries(config.http).filter(([, section]) => Object.keys(section).length > 0),

@@ -1,7 +1,7 @@
 /**
  * Reads the gateway's assertion: a JWT that the gateway signs (EdDSA) for one host, here the host
  * of PUBLIC_URL. The keys come from the gateway's JWKS and are cached, so that an exchange works
- * while the gateway is away for some minutes.
+ * during a gateway outage of some minutes.
  */
 import { defined } from '@berth/kit/defined';
 import {
@@ -15,11 +15,11 @@ import {
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { Origin } from './origins.ts';
 
-/** Least time between two reads of the keys for an unknown `kid`. */
+/** Minimum time between two reads of the keys for an unknown `kid`. */
 const COOLDOWN_MS = 10_000;
 const KEPT_MS = 10 * 60_000;
 const TIMEOUT_MS = 3_000;
-/** The gateway's assertions live for 5 minutes; the sixth minute allows for clock skew. */
+/** Maximum age: the gateway's assertions live for 5 minutes, and 1 minute allows for clock skew. */
 const MAX_AGE = '6m';
 const SKEW = '30s';
 
@@ -28,9 +28,9 @@ export const SCOPE_NEEDED =
 
 export type Assertions = {
   /**
-   * Returns the e-mail address, the time of the assertion in ms, and the origin (null: an earlier
-   * gateway does not say). Throws unauthenticated, insufficient_scope, and gateway_unreachable
-   * while the keys cannot be read.
+   * Returns the e-mail address, the time of the assertion in ms, and the origin (null if an older
+   * gateway does not send it). Throws unauthenticated, insufficient_scope, and gateway_unreachable
+   * if the keys cannot be read.
    */
   read(assertion: string): Promise<{ email: string; madeAt: number; origin: Origin | null }>;
 };
@@ -54,8 +54,8 @@ export function createAssertions(deps: AssertionDeps & { fetch?: typeof fetch })
           ...defined({ [customFetch]: deps.fetch }),
         });
   /**
-   * An unreadable key set is a fault of the gateway. A key set without a usable key is a fault of
-   * the assertion.
+   * An unreadable key set is the gateway's fault. A key set without a usable key means that the
+   * assertion is invalid.
    */
   const keyOf: JWTVerifyGetKey = async (header, token) => {
     if (keys === null)
@@ -74,9 +74,10 @@ export function createAssertions(deps: AssertionDeps & { fetch?: typeof fetch })
     async read(assertion) {
       try {
         const { payload } = await jwtVerify(assertion, keyOf, {
-          // RFC 8725 section 3.1: we choose the algorithm, not the token.
+          // Fix the algorithm here: the token must not choose it (RFC 8725 section 3.1).
           algorithms: ['EdDSA'],
-          // The checks of OpenID Connect Core section 3.1.3.7 for ID tokens: issuer, audience, end.
+          // Check issuer, audience and expiry as in OpenID Connect Core section 3.1.3.7 for ID
+          // tokens.
           issuer: new URL(publicUrl).origin,
           audience: new URL(publicUrl).hostname,
           requiredClaims: ['email', 'iat', 'exp'],
@@ -84,7 +85,7 @@ export function createAssertions(deps: AssertionDeps & { fetch?: typeof fetch })
           clockTolerance: SKEW,
           currentDate: new Date(now()),
         });
-        // RFC 6750 section 3.1. An assertion from a session has no scope.
+        // Check the scope (RFC 6750 section 3.1). An assertion from a session has no scope.
         const scope = payload['scope'];
         if (scope !== undefined && scope !== 'projects api')
           throw new DomainError('insufficient_scope', SCOPE_NEEDED);

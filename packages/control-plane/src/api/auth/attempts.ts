@@ -1,13 +1,13 @@
 /**
- * Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute
- * (docs/interfaces.md "Limits").
+ * Rate limit of wrong guesses: a maximum number of tries for each key in a sliding window of one
+ * minute (docs/interfaces.md "Limits").
  */
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../domain/platform/errors.ts';
 import { growingTo } from '../lru.ts';
 
 const WINDOW_MS = 60_000;
-/** Many keys push out old keys and do not fill the memory. */
+/** Memory limit: new keys evict the oldest keys. */
 const MAX_KEYS = 20_000;
 
 export type Attempts = {
@@ -17,13 +17,13 @@ export type Attempts = {
    */
   begin(key: string): void;
   /**
-   * Like `begin`, but returns the error, for a route that looks at the proof before it refuses.
-   * Null: the try is counted.
+   * Like `begin`, but returns the error, for a route that checks the proof before it refuses. Null
+   * means that the try was counted.
    */
   over(key: string): DomainError | null;
-  /** Removes one try that was right, or that was never checked. */
+  /** Removes one try that was correct or never checked. */
   takeBack(key: string): void;
-  /** Removes all tries of the key after a right one. */
+  /** Removes all tries of the key after a correct one. */
   forgive(key: string): void;
 };
 
@@ -55,8 +55,8 @@ export function createAttempts(now: () => number, most = 10): Attempts {
 }
 
 /**
- * Returns the network that limits count: an IPv4 address, or an IPv6 /64, since one customer has
- * all addresses of a /64.
+ * Returns the network to count for an address: the IPv4 address, or the IPv6 /64, because one
+ * customer has all addresses of a /64.
  */
 export function networkOf(address: string): string {
   if (!address.includes(':') || /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address))

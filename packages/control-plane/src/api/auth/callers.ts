@@ -1,6 +1,6 @@
 /**
  * Authenticates people by the JWT of a session or by a personal API token, and gateways by their
- * shared secret (agents: agents.ts).
+ * shared secret. agents.ts authenticates agents.
  */
 import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
@@ -17,8 +17,8 @@ import type { Tokens } from './tokens.ts';
 import type { ApiSessionStore, ApiTokenStore } from '../../domain/identity/identity-stores.ts';
 
 /**
- * Cache time of role, session and `disabled`, which the store decides and not the token. A disabled
- * user must be out within 5 s.
+ * Cache time of role, session and `disabled`. The store decides these, not the token. A disabled
+ * user must lose access within 5 s.
  */
 const TTL_MS = 2_000;
 /**
@@ -27,7 +27,8 @@ const TTL_MS = 2_000;
 const LAST_USED_PRECISION_MS = 60_000;
 
 /**
- * The user with the rights of the credential: `role` is no higher than that of a personal token.
+ * The user with the rights of the credential: `role` is never higher than the role of a personal
+ * token.
  */
 export type Caller = UserRecord & {
   credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string };
@@ -89,7 +90,7 @@ export function createCallers(deps: Deps): Callers {
     const { token, user } = tokenAndUser;
     const caller: Caller = {
       ...user,
-      // No token that is limited to projects acts as an admin.
+      // A token that is limited to projects never acts as an admin.
       role: lowerOf(
         token.projects === null ? token.role : lowerOf(token.role, 'developer'),
         user.role,

@@ -13,14 +13,14 @@ import type { Passwords } from './passwords.ts';
 
 export type FirstAdmin = {
   email: string;
-  /** null: a generated one is written to `passwordFile`. */
+  /** Null: a generated password is written to `passwordFile`. */
   password: string | null;
   passwordFile: string;
 };
 
 /**
- * Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. Throws
- * SettingsError.
+ * Creates the first admin. Does nothing if an account exists, because ADMIN_PASSWORD is for the
+ * first start only. Throws SettingsError.
  */
 export async function ensureFirstAdmin(
   users: UserStore,
@@ -30,15 +30,15 @@ export async function ensureFirstAdmin(
   log: Logger,
 ): Promise<void> {
   if ((await users.count()) > 0) return;
-  // The sign-in refuses a longer text. A short one is the operator's choice: no published rule of
-  // this setting forbids it.
+  // Refuse a password that is too long for the sign-in. A short password is the operator's choice:
+  // no published rule of this setting forbids it.
   if ((settings.password?.length ?? 0) > PASSWORD_LENGTH.max)
     throw new SettingsError([
       `ADMIN_PASSWORD: must have at most ${PASSWORD_LENGTH.max} characters`,
     ]);
   const password = settings.password ?? randomBytes(18).toString('base64url');
-  // The file comes first: after a crash in between, the next start replaces the file. An account
-  // without a known password would stay.
+  // Write the file first: after a crash in between, the next start replaces the file. In the other
+  // order, an account with an unknown password could remain.
   if (settings.password === null)
     await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });
   try {
@@ -51,7 +51,7 @@ export async function ensureFirstAdmin(
       now,
     );
   } catch (error) {
-    // Another control plane on the same database created it first.
+    // Ignore the error if another control plane on the same database created the account first.
     if ((await users.findByEmail(settings.email.toLowerCase())) !== null) return;
     throw error;
   }

@@ -1,6 +1,6 @@
 /**
- * The secret that signs API tokens where JWT_SECRET is not set. It is in a file beside the
- * database, never in the database: a copy of the database must not be enough to sign tokens.
+ * The secret that signs API tokens if JWT_SECRET is not set. It is in a file beside the database,
+ * never in the database, so that a copy of the database is not enough to sign tokens.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -10,13 +10,13 @@ import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/se
 import type { MetaStore } from '../../domain/platform/meta-store.ts';
 
 export const JWT_SECRET_FILE = 'jwt-secret';
-/** Row of `meta` where earlier versions kept the secret. */
+/** Row of `meta` where older versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
 const MIN_LENGTH = 32;
 
 /**
  * Reads the secret, or generates one. If several processes start at once, all use the secret of the
- * first. Errors say what to do.
+ * first process. Errors say what to do.
  */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
   const path = join(folder, JWT_SECRET_FILE);
@@ -40,7 +40,7 @@ export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger):
         'JWT secret moved from the database to a file; add the file to your backups',
       );
   }
-  // Remove it from the database only after the file is on the disk.
+  // Remove the old row only after the file is on the disk.
   if (old !== null) await meta.remove(OLD_KEY);
   return secret;
 }
@@ -51,16 +51,16 @@ const FINGERPRINT_KEY = 'jwt_secret_seen ';
 const STOPPED_AFTER_MS = 4 * 60_000;
 
 export type SecretWatch = {
-  /** Publishes the fingerprint of the own secret and reads those of the other control planes. */
+  /** Publishes this control plane's fingerprint and reads the fingerprints of the others. */
   look(): Promise<void>;
-  /** Text for /readyz; null: this control plane can read the tokens of all others. */
+  /** Text for /readyz; null if this control plane can read the tokens of all others. */
   problem(): string | null;
   close(): Promise<void>;
 };
 
 /**
- * Compares fingerprints in the database: each control plane must accept the tokens of every other
- * one.
+ * Compares fingerprints in the database, because each control plane must accept the tokens of all
+ * others.
  */
 export function createSecretWatch(deps: {
   meta: MetaStore;
@@ -78,7 +78,8 @@ export function createSecretWatch(deps: {
     async look() {
       const { own, readable } = inUse();
       await meta.set(own, String(now()));
-      // After a rotation. A control plane that still signs with that value sets it again.
+      // After a rotation, remove the old entry. A control plane that still signs with the old
+      // secret writes it again.
       if (published !== null && published !== own) await meta.remove(published);
       published = own;
       const entries = await meta.startingWith(FINGERPRINT_KEY);

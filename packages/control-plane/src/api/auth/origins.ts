@@ -1,7 +1,7 @@
 /**
- * The origin of an API session: the device token, or the session at the gateway, that opened it.
- * When its owner revokes the origin, the API session ends too. The origin is a part of the
- * session's tokens; the signature or the hash of the whole token protects it.
+ * The origin of an API session: the device token or the gateway session that opened it. If its
+ * owner revokes the origin, the API session ends too. The session's tokens contain the origin,
+ * which the signature or the hash of the whole token protects.
  */
 import type {
   DeviceTokenStore,
@@ -12,11 +12,11 @@ export type Origin = { kind: 'device_token' | 'gateway_session'; id: string };
 
 const LETTERS = { d: 'device_token', s: 'gateway_session' } as const;
 
-/** Returns `d.<id>` for a device token and `s.<id>` for a session at the gateway. */
+/** Returns `d.<id>` for a device token and `s.<id>` for a gateway session. */
 export const originText = ({ kind, id }: Origin): string =>
   `${kind === 'device_token' ? 'd' : 's'}.${id}`;
 
-/** Returns null if the text names no origin. */
+/** Parses an origin. Returns null for any other text. */
 export function originOf(text: string): Origin | null {
   const [, letter, id] = /^([ds])\.([\w-]{1,64})$/.exec(text) ?? [];
   return letter === undefined || id === undefined
@@ -30,8 +30,8 @@ export type OriginStores = {
 };
 
 /**
- * Whether the origin is neither revoked nor expired. A session by password has no origin, so there
- * is nothing to revoke.
+ * Returns whether the origin is neither revoked nor expired. A session by password has no origin,
+ * so nobody can revoke it.
  */
 export async function isOriginValid(
   { deviceTokens, revokedSessions }: OriginStores,

@@ -1,25 +1,28 @@
 /**
- * Hashes passwords with scrypt. The parameters stand in the hash (`scrypt$17$8$1$salt$hash`), so
- * that the cost can rise later.
+ * Hashes passwords with scrypt. The hash contains the parameters (`scrypt$17$8$1$salt$hash`), so
+ * that the cost can be raised later.
  */
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { DomainError } from '../../domain/platform/errors.ts';
 
-/** N as a power of two. */
+/** `logN`: N as a power of two. */
 export type PasswordCost = { logN: number; r: number; p: number };
-/** OWASP's first choice for scrypt: 128 MiB and some 400 ms for each try. */
+/** OWASP's first choice for scrypt: 128 MiB and about 400 ms for each try. */
 export const PASSWORD_COST: PasswordCost = { logN: 17, r: 8, p: 1 };
 
 const KEY_BYTES = 32;
-/** Each hash takes 128 MiB and a thread of the pool that files and DNS share. */
+/**
+ * Maximum number of hashes at a time. Each takes 128 MiB and a thread of the pool that files and
+ * DNS share.
+ */
 const AT_ONCE = 2;
 const MAX_QUEUE = 64;
 
 export type Passwords = {
   hash(password: string): Promise<string>;
   /**
-   * Takes as long for null (no such account), so that the time does not reveal who has an account.
-   * Throws too_many_requests.
+   * Verifies a password. A null hash (no such account) takes the same time, so that the duration
+   * does not reveal which accounts exist. Throws too_many_requests.
    */
   verify(password: string, hash: string | null): Promise<boolean>;
 };
@@ -85,7 +88,8 @@ function createGate(): <T>(work: () => Promise<T>) => Promise<T> {
   return async (work) => {
     if (running >= AT_ONCE) {
       if (queue.length >= MAX_QUEUE) throw new DomainError('too_many_requests');
-      // A finished hash hands its place to this one, so `running` stays.
+      // A finished hash passes its place to the next one in the queue, so `running` does not
+      // change.
       await new Promise<void>((resolve) => queue.push(resolve));
     } else running++;
     try {

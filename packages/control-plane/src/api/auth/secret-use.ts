@@ -1,6 +1,6 @@
 /**
- * Records who uses which value of a shared secret (domain/secrets/rotation.ts), for `berth rotate`.
- * Values appear as fingerprints only.
+ * Records which process uses which value of a shared secret (domain/secrets/rotation.ts), for
+ * `berth rotate`. Values appear only as fingerprints.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -19,9 +19,9 @@ import {
 import type { MetaStore } from '../../domain/platform/meta-store.ts';
 import { TOKEN_SECONDS } from './tokens.ts';
 
-/** Senders of an earlier GATEWAY_SECRET that are remembered between two reports. */
+/** Maximum number of senders of an older GATEWAY_SECRET to remember between two reports. */
 const MAX_SENDERS = 200;
-/** A report can come this late; `until` is never earlier than what it stands for. */
+/** Longest delay of a report, added to `until` so that `until` is never too early. */
 const LATE_MS = 2 * REPORT_MS;
 
 export type SecretUse = {
@@ -30,7 +30,9 @@ export type SecretUse = {
    * REPORT_MS and after each reload.
    */
   report(): Promise<void>;
-  /** A gateway sent this value of GATEWAY_SECRET. Costs nothing for the current one. */
+  /**
+   * Records that a gateway sent this value of GATEWAY_SECRET. Costs nothing for the current value.
+   */
   gatewaySent(value: string, address: string): void;
   gatewaySeen(seen: GatewaySeen, sent: string, address: string): Promise<void>;
   close(): Promise<void>;
@@ -41,7 +43,7 @@ export type SecretUseDeps = {
   secrets: Live<{ agent: readonly string[]; gateway: readonly string[]; jwt: readonly string[] }>;
   /** Fingerprints of SECRETS_KEY, and the id of the key that wraps project keys. */
   vault: { fingerprints(): string[]; wrapsWith(): string };
-  /** Address on which this control plane listens: two on one machine differ in it. */
+  /** Address on which this control plane listens; it distinguishes two on one machine. */
   listen: string;
   now: () => number;
 };
@@ -51,7 +53,10 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
   const own = useKey.controlPlane(id);
   const name = `${hostname()} ${listen}`;
   const senders = new Map<string, number>();
-  /** Row -> its last `until`: it moves by a heartbeat at most, so most reports write nothing. */
+  /**
+   * The last `until` written for each row. A row is written again only if `until` moves by more
+   * than half of REPORT_MS, so several gateways share one write.
+   */
   const signedUntil = new Map<string, number>();
   let lastJwt: string | null = null;
 
@@ -65,7 +70,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
     const until = now() + lifeMs + LATE_MS;
     if ((signedUntil.get(key) ?? 0) >= until - REPORT_MS / 2) return;
     const stored = await meta.get(key);
-    // Another process can sign with a longer lifetime.
+    // Keep a later `until`: another process can sign with a longer lifetime.
     const latest = Math.max(
       until,
       stored === null ? 0 : (JSON.parse(stored) as { until: number }).until,
@@ -86,7 +91,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
       const row: ControlPlaneSeen = { name, at: now(), values, key_id: vault.wrapsWith() };
       await meta.set(own, JSON.stringify(row));
       const current = values['JWT_SECRET']?.[0];
-      // It signed until the reload.
+      // The previous secret signed tokens until the reload.
       if (lastJwt !== null && lastJwt !== current)
         await signed('JWT_SECRET', lastJwt, TOKEN_SECONDS * 1000);
       await signed('JWT_SECRET', current, TOKEN_SECONDS * 1000);

@@ -1,6 +1,6 @@
 /**
- * Generates secrets. The database keeps their SHA-256: they are long and random, so a slow hash
- * would add nothing.
+ * Generates secrets. The database has their SHA-256: the secrets are long and random, so a slow
+ * hash would add nothing.
  */
 import { createHash, randomBytes, randomInt } from 'node:crypto';
 import { DEVICE_TOKEN_PREFIX, USER_CODE_LENGTH, USER_CODE_LETTERS } from '@berth/wire/gateway';
@@ -12,27 +12,27 @@ export const sha256Of = (secret: string): string =>
   createHash('sha256').update(secret).digest('hex');
 
 const random = (): string => randomBytes(32).toString('base64url');
-/** Never begins with a dash. */
+/** Returns an id that never begins with a dash. */
 export const newId = (): string => randomBytes(12).toString('hex');
 export const newDeviceCode = random;
 export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + random();
 export const newApiToken = (): string => API_TOKEN_PREFIX + random();
 
 /**
- * The id of the node or token is a part of the secret: the lookup uses the id, and the comparison
- * takes constant time.
+ * The secret contains the id of the node or token: the lookup uses the id, and the comparison takes
+ * constant time.
  */
 export const newNodeSecret = (nodeId: string): string =>
   `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
 export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
 /**
- * Contains the session id, so Berth recognizes the reuse of an older token, although it stores only
- * the hash of the current one.
+ * Contains the session id, so that Berth recognizes the reuse of an older token, although it stores
+ * only the hash of the current token.
  */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
-/** Returns null for text that is not a refresh token. */
+/** Parses a refresh token. Returns null for any other text. */
 export function readRefreshToken(
   refreshToken: string,
 ): { sessionId: string; origin: Origin | null } | null {
@@ -43,7 +43,7 @@ export function readRefreshToken(
     : { sessionId, origin: origin === undefined ? null : originOf(origin) };
 }
 
-/** Returns a code in the form that people read: `BCDF-GHJK`. */
+/** Returns a new code in the form that people read: `BCDF-GHJK`. */
 export function newUserCode(): string {
   const letters = Array.from(
     { length: USER_CODE_LENGTH },
@@ -52,8 +52,8 @@ export function newUserCode(): string {
   return formatUserCode(letters.join(''));
 }
 /**
- * Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a
- * user code.
+ * Normalizes a typed code: ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for
+ * text that cannot be a user code.
  */
 export function userCodeOf(typed: string): string | null {
   const letters = typed.replace(/[\s\p{Pd}]/gu, '').toUpperCase();

@@ -1,11 +1,10 @@
 /**
- * The session cookie of the dashboard (RFC 6265). A request with `X-Session: cookie` at a sign-in
- * gets the token as a cookie that no script can read. Programs send `Authorization`, and nothing
- * changes for them.
+ * The session cookie of the dashboard (RFC 6265). A sign-in with `X-Session: cookie` gets the token
+ * in a cookie that no script can read. Programs still send `Authorization`.
  *
  * SameSite does not separate the dashboard from the projects: `shop.BASE_DOMAIN` is the same site.
- * So Berth reads the cookie only for requests of the same origin (Fetch Metadata), and a change
- * must name that origin.
+ * So Berth reads the cookie only for requests of the same origin (Fetch Metadata), and a request
+ * that changes something must name that origin.
  */
 import { cookiesNamed } from '@berth/kit/cookie-header';
 import type { LoginAnswer } from '@berth/wire/access';
@@ -14,32 +13,32 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { Caller, Callers } from './callers.ts';
 
-/** Lifetime in seconds of the cookie and of the token in it. The session can end earlier. */
+/** Lifetime in seconds of the cookie and its token. The session can end earlier. */
 export const COOKIE_SECONDS = 7 * 86_400;
 const REQUEST_HEADER = 'x-session';
 /**
- * The account that the person chose, percent-encoded. The session of the gateway can change between
- * the question and the sign-in.
+ * Header with the account that the person chose, percent-encoded. The gateway session can change
+ * between the choice and the sign-in.
  */
 const ACCOUNT_HEADER = 'x-session-account';
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS']);
-/** Another host of the site can set cookies of this name over http. Each costs a check. */
+/**
+ * Maximum number of cookies to check. Another host of the site can set cookies of this name over
+ * http, and each check costs time.
+ */
 const MAX_TRIED = 32;
 
 export type SessionCookies = {
   /**
-   * Returns the user of `Authorization` or of the cookie. Throws unauthenticated, forbidden for a
-   * change by another origin.
+   * Returns the user of `Authorization` or of the cookie. Throws unauthenticated, and forbidden for
+   * a change by another origin.
    */
   callerOf(request: FastifyRequest, callers: Pick<Callers, 'user'>): Promise<Caller>;
-  /** Whether the answer to this sign-in is a cookie. */
+  /** Returns whether the answer to this sign-in must set the cookie. */
   isWanted(request: FastifyRequest): boolean;
   /** Throws forbidden if the request names another account. */
   mustBeFor(request: FastifyRequest, email: string): void;
-  /**
-   * Sets the cookie. Returns the answer without tokens, so that no script of the page can read
-   * them.
-   */
+  /** Sets the cookie. Returns the answer without tokens, so that no script can read them. */
   give(reply: FastifyReply, answer: LoginAnswer): LoginAnswer;
   clear(reply: FastifyReply): void;
 };
@@ -47,20 +46,20 @@ export type SessionCookies = {
 export function createSessionCookies(publicUrl: string): SessionCookies {
   const isSecure = publicUrl.startsWith('https:');
   const origin = new URL(publicUrl).origin;
-  // Browsers accept a __Host- cookie only from this host itself (RFC 6265bis section 4.1.3.2): no
-  // project can set it for the dashboard.
+  // The prefix __Host- makes browsers accept the cookie only from this host itself (RFC 6265bis
+  // section 4.1.3.2), so no project can set it for the dashboard.
   const name = isSecure ? '__Host-berth_dashboard' : 'berth_dashboard';
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
 
-  /** A personal token belongs into a header. */
+  /** Ignore personal tokens: they belong in a header. */
   const tokensOf = (request: FastifyRequest): string[] =>
     cookiesNamed(request.headers.cookie, name, MAX_TRIED).filter(
       (token) => token !== '' && !token.startsWith(API_TOKEN_PREFIX),
     );
 
   /**
-   * A browser sends Origin with every change. One without it says by Sec-Fetch-Site where the
-   * request comes from.
+   * Browsers send Origin with every change. In a request without Origin, Sec-Fetch-Site says where
+   * the request comes from.
    */
   const isOwnOrigin = ({ headers }: FastifyRequest): boolean => {
     const from = headers.origin;
@@ -112,9 +111,9 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
 }
 
 /**
- * Returns the user of the one valid session among several cookies. Others are expired, or another
- * host of the site set them. Sessions of two people leave open who is meant: the cookie of another
- * host must not put its owner into the place of the visitor.
+ * Returns the user of the one valid session among several cookies. The other cookies are expired,
+ * or another host of the site set them. Refuses valid sessions of two people: a cookie from another
+ * host must not replace the visitor's session.
  */
 async function oneOf(callers: Pick<Callers, 'user'>, tokens: readonly string[]): Promise<Caller> {
   const callersById = new Map<string, Caller>();

@@ -2,10 +2,10 @@ import { timingSafeEqual } from 'node:crypto';
 import { derived, type Live } from '@berth/kit/live';
 
 /**
- * Compares a secret with all known ones in constant time, and returns the matching one or null.
- * Each is padded to the longest, with its length in front, so the duration depends neither on the
- * number of correct characters nor on which secret matched. Digests would do the same at ten times
- * the cost, and 10,000 agents poll.
+ * Compares a secret with all known secrets in constant time, and returns the match or null. Each
+ * text is padded to the longest one, with its length in front, so the duration depends neither on
+ * the number of correct characters nor on which secret matched. Digests would do the same at ten
+ * times the cost, and 10,000 agents poll.
  */
 export function matcher(
   secrets: Live<readonly string[]>,
@@ -28,7 +28,7 @@ export function matcher(
 }
 
 const LENGTH_BYTES = 4;
-/** Cuts text that is too long; its length in front then differs from that of every known secret. */
+/** Truncates text that is too long; its length in front then differs from every known secret. */
 function writePadded(text: string, into: Buffer): Buffer {
   into.fill(0);
   into.writeUInt32LE(Buffer.byteLength(text));

@@ -1,6 +1,6 @@
 /**
- * Sign-ins at the API by any way: a session, a JWT for 1 hour, and a refresh token for the next
- * JWT.
+ * Sign-ins at the API. Each begins a session and returns a JWT for 1 hour and a refresh token for
+ * the next JWT.
  */
 import type { LoginAnswer } from '@berth/wire/access';
 import { DomainError } from '../../domain/platform/errors.ts';
@@ -19,9 +19,9 @@ const ABSOLUTE_MS = 90 * 86_400_000;
 
 export type SignIns = {
   /**
-   * `origin` null: by the password of `user`. `seconds`: lifetime of the token; default
-   * TOKEN_SECONDS. Throws wrong_credentials or unauthenticated if the account has changed since
-   * `user` was read.
+   * Begins a session. `origin` null: the user signed in with the password. `seconds`: lifetime of
+   * the token; default TOKEN_SECONDS. Throws wrong_credentials or unauthenticated if the account
+   * has changed since `user` was read.
    */
   begin(
     user: UserRecord,
@@ -30,8 +30,8 @@ export type SignIns = {
     seconds?: number,
   ): Promise<LoginAnswer>;
   /**
-   * `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used
-   * before; its session has ended.
+   * `answer`: null for an invalid token. `reusedBy`: e-mail address of the owner if the token was
+   * used before; its session has then ended.
    */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };

@@ -1,6 +1,6 @@
 /**
- * API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that
- * secrets can rotate.
+ * API tokens are JWTs (RFC 7519), signed with HS256 and the first secret. Every secret verifies
+ * them, so that secrets can rotate.
  */
 import { createSecretKey } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -15,7 +15,10 @@ export const TOKEN_SECONDS = 3600;
 const ISSUER = 'berth';
 const MAX_CACHED_TOKENS = 2_000;
 
-/** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
+/**
+ * Content of a verified token, which becomes invalid early if its session or origin ends.
+ * `expiresAt` is in ms.
+ */
 export type ReadToken = {
   userId: string;
   sessionId: string;
@@ -23,14 +26,14 @@ export type ReadToken = {
   expiresAt: number;
 };
 export type Tokens = {
-  /** `seconds`: lifetime of the token; default TOKEN_SECONDS. */
+  /** Signs a token. `seconds`: its lifetime; default TOKEN_SECONDS. */
   mint(
     user: Pick<UserRecord, 'id' | 'email' | 'role'>,
     sessionId: string,
     origin: Origin | null,
     seconds?: number,
   ): Promise<string>;
-  /** Returns null unless the text is a valid token that Berth signed. */
+  /** Verifies a token. Returns null unless Berth signed it and it is still valid. */
   read(token: string): Promise<ReadToken | null>;
 };
 
@@ -65,7 +68,7 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
       if (cached !== undefined) return cached.expiresAt > now() ? cached : null;
       for (const key of keys) {
         try {
-          // RFC 8725 section 3.1: we choose the algorithm, not the token.
+          // Fix the algorithm here: the token must not choose it (RFC 8725 section 3.1).
           const { payload } = await jwtVerify(token, key, {
             algorithms: ['HS256'],
             issuer: ISSUER,

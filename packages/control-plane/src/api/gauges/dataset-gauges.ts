@@ -3,7 +3,7 @@ import { DATASET_STATES } from '@berth/wire/dataset';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { GaugeRow } from './gauge-row.ts';
 
-/** Limit of a metric with one series for each dataset. */
+/** Maximum number of series in a metric with one series for each dataset. */
 const MAX_DATASETS = 200;
 
 export type Deps = {

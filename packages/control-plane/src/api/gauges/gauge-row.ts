@@ -11,15 +11,15 @@ export type GaugeRow = {
 };
 
 /**
- * Time limit of a reading. A database that hangs must not hang the page, whose other metrics say
- * what is wrong.
+ * Time limit of a reading. If the database hangs, the page must still show the other metrics, which
+ * tell the cause.
  */
 export const READ_MS = 2_000;
 export const ONE_OR_ZERO = [() => 1, () => 0] as const;
 
 /**
- * A metric that cannot be read now is missing on the page, and the others are there.
- * `berth_database_ok` says why.
+ * Creates a gauge. If it cannot be read, the page lacks this gauge but has the others.
+ * `berth_database_ok` tells the cause.
  */
 export const gaugeOf = (
   { name, help, labels, read }: GaugeRow,
@@ -32,7 +32,7 @@ export const gaugeOf = (
     registers: [],
     async collect() {
       this.reset();
-      // Without labels, reset() sets 0, which would be a value.
+      // Remove a metric without labels: reset() would set it to 0, which would be a value.
       if (labels.length === 0) this.remove();
       try {
         for (const { labels: one, value } of await within(READ_MS + 500, (async () => read())()))

@@ -4,7 +4,7 @@ import type { Limits } from '../../domain/deployments/facts.ts';
 import type { MetricsStore } from '../../domain/platform/metrics-store.ts';
 import type { GaugeRow } from './gauge-row.ts';
 
-/** Limit of a metric with one series for each node. */
+/** Maximum number of series in a metric with one series for each node. */
 const MAX_NODES = 200;
 
 export type Deps = {

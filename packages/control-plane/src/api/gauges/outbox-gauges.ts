@@ -1,4 +1,4 @@
-/** Gauges of deliveries, commit statuses and notifications that wait. */
+/** Gauges of waiting deliveries, commit statuses and notifications. */
 import type { StatusStore } from '../../domain/git/commit-statuses.ts';
 import type { HookStore } from '../../domain/git/hooks.ts';
 import type { NotificationStore } from '../../domain/notifications/notifications.ts';

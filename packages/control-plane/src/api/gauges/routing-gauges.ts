@@ -1,4 +1,4 @@
-/** Gauges of the configuration of the reverse proxy and its certificates. */
+/** Gauges of the reverse proxy's configuration and certificates. */
 import type { CertificateWatch, ConfigSource } from '../../domain/routes/configuration.ts';
 import type { Holds } from '../long-poll.ts';
 import { type GaugeRow, ONE_OR_ZERO } from './gauge-row.ts';

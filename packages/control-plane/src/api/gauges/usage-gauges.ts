@@ -1,9 +1,10 @@
-/** Gauges of what the containers of each project use. */
+/** Gauges of the resources that the containers of each project use. */
 import type { UsageStore } from '../../domain/nodes/usage.ts';
 import type { GaugeRow } from './gauge-row.ts';
 
 /**
- * Agents send a point a minute. Older samples belong to stopped containers or offline nodes.
+ * Maximum age of a sample. Agents send one point a minute; older samples belong to stopped
+ * containers or offline nodes.
  */
 const USAGE_MS = 3 * 60_000;
 const USAGE = [
@@ -50,7 +51,7 @@ export function usageGauges({ usage, now }: Deps): GaugeRow[] {
   );
 }
 
-/** The gauges of one scrape share one query: all ask at the same moment. */
+/** Shares one query between the gauges of a scrape, which all read at the same moment. */
 function shared<T>(read: () => Promise<T>): () => Promise<T> {
   let open: Promise<T> | null = null;
   return () => (open ??= read().finally(() => (open = null)));

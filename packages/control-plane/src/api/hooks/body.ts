@@ -1,6 +1,6 @@
 /**
  * Reads the body of a delivery. Every byte goes to the signature check; only a small body is also
- * kept, and all kept bodies together are bounded. A delivery whose body was not kept is still a
+ * kept, and all kept bodies together have a limit. A delivery whose body was not kept is still a
  * hint: Berth then checks the branch.
  */
 import type { Readable } from 'node:stream';
@@ -8,14 +8,14 @@ import { MAX_DELIVERY_BYTES } from '@berth/wire/hook';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { SignatureCheck } from './signatures.ts';
 
-/** Limits in bytes: what is kept of one body, and of all bodies that arrive at the same time. */
+/** Limits in bytes of kept bodies: one body, and all bodies that arrive at the same time. */
 export const KEPT_BYTES = 1_048_576;
 const ALL_KEPT_BYTES = 32 * 1_048_576;
 
 export type DeliveryBodies = {
   /**
-   * Returns the body, or null if it was not kept. Throws body_too_large (over `most`), and
-   * bad_request if the client goes away.
+   * Returns the body, or null if it was not kept. Throws body_too_large (more than `most` bytes),
+   * and bad_request if the client disconnects.
    */
   read(stream: Readable, check: SignatureCheck, most?: number): Promise<Buffer | null>;
 };
@@ -48,7 +48,7 @@ export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
         }
         return kept === null ? null : Buffer.concat(kept);
       } catch (error) {
-        // Strangers can break off as often as they like, so this must not be logged as an error.
+        // Do not log this as an error: strangers can break off requests as often as they like.
         throw error instanceof DomainError
           ? error
           : new DomainError('bad_request', 'the body did not arrive completely');

@@ -1,15 +1,16 @@
 /**
- * Reads what a delivery says: its event and the pushed branches, in the form of each forge. Pure.
+ * Reads the content of a delivery: its event and the pushed branches, in the form of each forge.
+ * Pure.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Forge } from '@berth/wire/hook';
 import type { PushedRef, Received } from '../../flow/delivery.ts';
 
-/** Most characters of an event's name and of a forge's delivery id. */
+/** Maximum number of characters of an event's name and of a forge's delivery id. */
 const MAX_EVENT = 60;
 const MAX_ID = 200;
 
-/** Header with the forge's id of a delivery: the first one that is present. */
+/** Headers with the forge's id of a delivery; the first header that is present counts. */
 const ID_HEADERS: Record<Forge, readonly string[]> = {
   github: ['x-github-delivery'],
   gitlab: ['webhook-id', 'idempotency-key', 'x-gitlab-event-uuid'],
@@ -27,7 +28,7 @@ const EVENT_HEADERS: Record<Forge, readonly string[]> = {
   generic: ['x-github-event'],
 };
 
-/** Events under the names of the forges. An event that is not listed keeps its own name. */
+/** Names of the forges for events. An event that is not listed keeps its own name. */
 const EVENTS: Record<string, Received['event']> = {
   push: 'push',
   ping: 'ping',
@@ -47,7 +48,7 @@ export function forgeIdOf(forge: Forge, headers: IncomingHttpHeaders): string | 
   return id === null || id === '' ? null : id.slice(0, MAX_ID);
 }
 
-/** Returns the event's name for people, also of a delivery that is not verified. */
+/** Returns the event's name to show, also for an unverified delivery. */
 export function eventOf(forge: Forge, headers: IncomingHttpHeaders): Received['event'] {
   const name =
     firstOf(headers, EVENT_HEADERS[forge])
@@ -57,11 +58,11 @@ export function eventOf(forge: Forge, headers: IncomingHttpHeaders): Received['e
   if (event !== undefined) return event;
   if (/^pullrequest:|^pr:/.test(name)) return 'merge request';
   if (name !== '') return name;
-  // A generic hook needs no event: its delivery is a push.
+  // A generic hook needs no event header: its delivery is a push.
   return forge === 'generic' ? 'push' : 'unknown';
 }
 
-/** `body` is null if it was too large to keep. */
+/** Reads a delivery. `body`: null if it was too large to keep. */
 export function readDelivery(
   forge: Forge,
   headers: IncomingHttpHeaders,
@@ -78,7 +79,7 @@ type Json = Record<string, unknown>;
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** GitHub and Gitea can also send the JSON as the field `payload` of a form. */
+/** Parses the body. GitHub and Gitea can also send the JSON in the form field `payload`. */
 function jsonOf(body: Buffer, type: string): Json | null {
   const text = body.toString();
   const json = type.toLowerCase().startsWith('application/x-www-form-urlencoded')
@@ -88,13 +89,12 @@ function jsonOf(body: Buffer, type: string): Json | null {
     const value: unknown = JSON.parse(json);
     return isObject(value) ? value : null;
   } catch {
-    // The signature is right, so the delivery is still a hint. Without its content Berth checks the
-    // branch.
+    // The signature is valid, so the delivery is still a hint: Berth checks the branch.
     return null;
   }
 }
 
-/** GitHub, GitLab, Gitea, Forgejo: `ref` and `after`, which is 0 for a deleted branch. */
+/** GitHub, GitLab, Gitea and Forgejo send `ref` and `after`, which is 0 for a deleted branch. */
 function refsOf({ ref, after }: Json): PushedRef[] | null {
   return typeof ref === 'string' ? [pushed(ref, after)] : null;
 }
@@ -111,8 +111,8 @@ function pushed(ref: string, after: unknown): PushedRef {
 }
 
 /**
- * Bitbucket Cloud: `push.changes[].new`, null for a deleted branch; Data Center: `changes[]`. A
- * push can name several branches.
+ * Bitbucket Cloud sends `push.changes[].new`, null for a deleted branch; Data Center sends
+ * `changes[]`. A push can name several branches.
  */
 function bitbucketRefs(json: Json): PushedRef[] | null {
   if (isObject(json['push']) && Array.isArray(json['push']['changes']))

@@ -1,26 +1,28 @@
 /**
- * Checks who sent a delivery, by the header of the hook's forge (docs/push-to-deploy.md
- * "Signatures"). The body is hashed as it arrives. If headers of one family are present, they
- * decide: another family is never tried.
+ * Checks the sender of a delivery by the header of the hook's forge (docs/push-to-deploy.md
+ * "Signatures"). Hashes the body as it arrives. If headers of one family are present, only this
+ * family is checked.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Forge, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 
 /**
- * Largest difference between the time of a delivery and this machine's clock (Standard Webhooks).
+ * Maximum difference between the time of a delivery and this machine's clock (Standard Webhooks).
  */
 const TOLERANCE_S = 5 * 60;
 
 export type SignatureCheck = {
   update(chunk: Buffer): void;
-  /** Returns why the delivery is refused; null: it is valid. Call it once, after the whole body. */
+  /**
+   * Returns why the delivery is refused; null if it is valid. Call it once, after the whole body.
+   */
   problem(): string | null;
 };
 
 /**
- * Headers that can prove a delivery. A request without any of them is refused before its body is
- * read.
+ * Headers that can authenticate a delivery. A request without any of them is refused before its
+ * body is read.
  */
 const PROOFS = [
   'x-hub-signature-256',
@@ -63,7 +65,7 @@ export function checkSignature(forge: Forge, given: Given): SignatureCheck {
   }
 }
 
-/** The header has the secret itself. */
+/** Checks a header that contains the secret itself. */
 function shown(
   secret: string,
   headers: IncomingHttpHeaders,
@@ -84,7 +86,7 @@ function shown(
   };
 }
 
-/** The header has the HMAC of the body in hexadecimal. */
+/** Checks a header that contains the HMAC of the body in hexadecimal. */
 function signed(
   secret: string,
   headers: IncomingHttpHeaders,
@@ -105,8 +107,8 @@ function signed(
 }
 
 /**
- * Standard Webhooks: `webhook-signature` has the HMAC of id, time and body, perhaps several times
- * under different keys.
+ * Checks Standard Webhooks: `webhook-signature` contains the HMAC of id, time and body, possibly
+ * several times with different keys.
  */
 function standard({ secret, headers, now }: Given): SignatureCheck {
   const [id, time, signatures] = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map(
@@ -141,7 +143,7 @@ function standard({ secret, headers, now }: Given): SignatureCheck {
   };
 }
 
-/** Returns whether a secret can be one of Standard Webhooks. */
+/** Returns whether a secret has the form of Standard Webhooks. */
 export function isStandardSecret(secret: string): boolean {
   const text = secret.slice(STANDARD_SECRET_PREFIX.length);
   const key = Buffer.from(text, 'base64');
@@ -157,7 +159,7 @@ function textOf(headers: IncomingHttpHeaders, name: string): string | null {
   return typeof value === 'string' ? value : null;
 }
 
-/** Compares hashes, so that the time tells neither the content nor the length. */
+/** Compares hashes, so that the duration reveals neither the content nor the length. */
 function isEqual(a: string, b: string): boolean {
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
   return timingSafeEqual(digest(a), digest(b));

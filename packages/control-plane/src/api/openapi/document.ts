@@ -35,7 +35,7 @@ const TAGS: Record<string, string> = {
 };
 
 /**
- * People and scripts call these routes. Routes of agents and gateways need a secret, and
+ * Returns whether people and scripts call the route. Routes of agents and gateways need a secret;
  * docs/api.md describes them.
  */
 const isShown = (route: Route): boolean => route.who !== 'agent' && route.who !== 'gateway';
@@ -110,7 +110,7 @@ function requestBodyOf(route: Route, components: Parameters<typeof toOpenapi>[1]
   return { required: route.bodyOptional !== true, content: { 'application/json': json } };
 }
 
-/** A request with at most this many fields is shown with all of them. */
+/** Maximum number of fields of a request sample that shows all fields. */
 const FEW_FIELDS = 4;
 
 /**
@@ -265,7 +265,7 @@ const DESCRIPTIONS: Record<number, string> = {
   202: 'Accepted; the work continues in the background',
 };
 
-/** Additional error codes of handlers. The other codes follow from the route's row. */
+/** Error codes that only handlers cause. The other codes follow from the route's row. */
 const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
   exchange: [
@@ -315,8 +315,8 @@ function codesOf(name: RouteName, route: Route): ErrorCode[] {
 }
 
 /**
- * Returns one response per status, which lists its codes. `default` covers errors that any request
- * can get.
+ * Returns one response for each status, which lists its codes. `default` covers errors that any
+ * request can get.
  */
 function refusals(name: RouteName, route: Route, problem: Schema): Schema {
   const byStatus = Map.groupBy(codesOf(name, route), (code) => ERRORS[code].status);

@@ -114,8 +114,8 @@ const NUMBERS: Record<string, number> = {
 };
 
 /**
- * Values that fit together in an object with the fields `having`. They replace the values that the
- * names of the fields give.
+ * Values that fit together in an object with the fields `having`. They replace the values by field
+ * name.
  */
 const TOGETHER: readonly { having: readonly string[]; values: Record<string, unknown> }[] = [
   {
@@ -141,7 +141,7 @@ const TOGETHER: readonly { having: readonly string[]; values: Record<string, unk
 ];
 
 /**
- * Fields that are null in an object with the status `running` or `ok`, whose samples would
+ * Fields that are null in an object with the status `running` or `ok`, because a sample value would
  * contradict the status.
  */
 const NULL_WHILE_WELL: ReadonlySet<string> = new Set([

@@ -18,7 +18,7 @@ export type Schema = { [key: string]: unknown };
 
 const MODULES = [access, audit, dataset, deployment, errors, gateway, node, project, token, user];
 
-/** Names by JSON text, because composing schemas can copy them. */
+/** Names by JSON text: composed schemas can contain copies, so object identity is not enough. */
 const NAMES = new Map<string, string>(
   MODULES.flatMap((module) => Object.entries(module as Record<string, unknown>))
     .filter(([name, value]) => /^[A-Z][a-z]/.test(name) && isObjectSchema(value))
@@ -38,13 +38,14 @@ function isObjectSchema(value: unknown): value is Schema {
 export type Components = Record<string, Schema>;
 
 /**
- * Returns the schema for the document. Named parts are added to `components` and become references.
+ * Returns the schema for the document. Adds named parts to `components` and replaces them by
+ * references.
  */
 export function toOpenapi(schema: object, components: Components): Schema {
   const name = nameOf(schema);
   if (name === null) return inline(schema as Schema, components);
   if (components[name] === undefined) {
-    // Set before the recursion, so that a recursive schema ends it.
+    // Set the name before the recursion, so that a recursive schema ends.
     components[name] = {};
     components[name] = inline(schema as Schema, components);
   }
@@ -92,8 +93,8 @@ function mapOf(patterns: Record<string, Schema>, components: Components): Schema
 }
 
 /**
- * OpenAPI 3.1 has no `nullable`. With one inline type, `null` is added to its `type` list, else it
- * is one more branch.
+ * Converts a union. OpenAPI 3.1 has no `nullable`: with one inline type, `null` is added to its
+ * `type` list; otherwise it is one more branch.
  */
 function unionOf(schema: Schema, branches: Schema[], components: Components): Schema {
   const { anyOf: _, ...rest } = schema;

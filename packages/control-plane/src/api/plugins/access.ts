@@ -1,6 +1,6 @@
 /**
- * Authenticates and authorizes every request by the `who` of its row. Runs before the body is read.
- * Rights on projects: rights.ts.
+ * Authenticates and authorizes every request by the `who` of its row, before the body is read.
+ * rights.ts checks the rights on projects.
  */
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
@@ -21,8 +21,8 @@ type Seen = {
   cookies: Pick<SessionCookies, 'callerOf'>;
   secretUse: Pick<SecretUse, 'gatewaySent'>;
   /**
-   * Records an address from which a valid secret of an agent or a gateway came
-   * (kit/connections.ts). Not for people: a known address has no limit of its own.
+   * Records an address that sent a valid secret of an agent or a gateway (kit/connections.ts). Not
+   * used for people: a known address has no limit of its own.
    */
   vouch: (address: string) => void;
 };
@@ -47,7 +47,8 @@ export function installAccess(
     if (who === 'agent') {
       const asked = agents.identify(request, name === 'agentRegister');
       if (asked !== undefined) return asked.then(() => vouchFor(request));
-      // Without AGENT_SECRET everybody is accepted, so it says nothing about the address.
+      // Without AGENT_SECRET every agent is accepted, so the request proves nothing about its
+      // address.
       if (request.agent?.kind !== 'open') vouchFor(request);
     } else if (who === 'gateway') {
       request.gatewaySecret = callers.gateway(request.headers['x-gateway-secret']);

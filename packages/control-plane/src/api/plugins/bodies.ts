@@ -16,7 +16,8 @@ export function installBodies(server: Server): void {
   const parseJson = server.getDefaultJsonParser('error', 'error');
   server.addContentTypeParser('application/json', { parseAs: 'buffer' }, (request, body, done) => {
     if (body.length === 0) return done(null, undefined);
-    // Decoding would replace invalid bytes by U+FFFD and so silently change a password.
+    // Refuse invalid UTF-8: decoding would replace invalid bytes by U+FFFD and silently change a
+    // password.
     if (!isUtf8(body as Buffer))
       return done(new DomainError('invalid_json', 'the body is not UTF-8'));
     const text = body.toString();
@@ -28,8 +29,8 @@ export function installBodies(server: Server): void {
   });
   server.addHook('onRequest', (request, reply, done) => {
     const coding = request.headers['content-encoding'] ?? 'identity';
-    // A route that reads the bytes itself accepts every coding: a signature covers the bytes as
-    // they are.
+    // Accept every coding on a route that reads the bytes itself: a signature covers the encoded
+    // bytes.
     if (coding.toLowerCase() === 'identity' || readsBytes(request)) return done();
     void reply.header('accept-encoding', 'identity');
     done(
@@ -47,8 +48,8 @@ const readsBytes = (request: FastifyRequest): boolean => {
 };
 
 /**
- * Returns whether the text is JSON. The parser also refuses JSON with a field name that could
- * poison prototypes.
+ * Returns whether the text is JSON. The body parser also refuses valid JSON with a field name that
+ * could poison prototypes.
  */
 function isJson(text: string): boolean {
   try {

@@ -16,7 +16,7 @@ import { PROBLEM_TYPE, problemOf } from '../problem.ts';
 type ParserError = Error & { code?: string };
 type Exchange = { request: IncomingMessage; response: ServerResponse };
 
-/** Time in which a client can read the answer before its connection is destroyed. */
+/** How long a client can read the answer before its connection is destroyed. */
 const LINGER_MS = 1_000;
 
 export function answerBrokenRequests(server: HttpServer): void {
@@ -31,13 +31,13 @@ export function answerBrokenRequests(server: HttpServer): void {
     const exchange = exchanges.get(socket);
     if (exchange === undefined || exchange.response.writableFinished) return end();
     const { request, response } = exchange;
-    // The handler waits for the rest of this request, so its answer would never come.
+    // The handler still waits for the rest of this request and would never answer.
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !request.complete)
       return response.headersSent ? void socket.destroy() : end();
     // Broken bytes can follow a valid request. The answer to the valid request is sent first.
     response.once('finish', end).once('close', () => socket.destroy());
   });
-  // RFC 9110 section 9.3.6: an origin server that does not tunnel refuses CONNECT.
+  // Refuse CONNECT, because this server does not tunnel (RFC 9110 section 9.3.6).
   server.on('connect', (request: IncomingMessage, socket: Duplex) =>
     write(
       socket,
@@ -46,7 +46,7 @@ export function answerBrokenRequests(server: HttpServer): void {
       'allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n',
     ),
   );
-  // RFC 9110 section 10.1.1
+  // Refuse unknown expectations (RFC 9110 section 10.1.1).
   server.on('checkExpectation', (request: IncomingMessage) =>
     write(request.socket, 'expectation_failed', 'only the expectation 100-continue is supported'),
   );

@@ -1,7 +1,7 @@
 /**
  * Serves the dashboard from a prebuilt folder: `index.html`, and files under `assets/` whose names
- * contain a hash of their content. The page keeps its own addresses (`/projects/shop`), so every
- * navigation of a browser outside the API gets the page.
+ * contain a hash of their content. The dashboard has its own addresses (`/projects/shop`), so every
+ * browser navigation outside the API gets the page.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,8 +10,8 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Server } from '../define.ts';
 
 /**
- * No inline script. Inline styles are allowed, because the component library sets its CSS variables
- * in a <style> element.
+ * Forbids inline scripts. Inline styles are allowed, because the component library sets its CSS
+ * variables in a <style> element.
  */
 const POLICY = [
   "default-src 'none'",
@@ -27,7 +27,7 @@ const POLICY = [
 ].join('; ');
 
 /**
- * Paths of other parts. A missing file under `assets` must not be answered with a page: an old tab
+ * Paths of other parts. A missing file under `assets` must not get the page as answer: an old tab
  * would run it as a script.
  */
 const NOT_PAGES = /^\/(?:api|docs|_oauth|\.well-known|assets)(?:[/?]|$)/;
@@ -40,7 +40,9 @@ export type Dashboard = {
   page(request: FastifyRequest, reply: FastifyReply): FastifyReply | null;
 };
 
-/** Throws if the folder holds no dashboard. `folder` null: none is served. */
+/**
+ * Reads the dashboard; throws if the folder contains none. `folder` null: no dashboard is served.
+ */
 export function readDashboard(folder: string | null): Dashboard {
   if (folder === null) return { page: () => null };
   const file = join(folder, 'index.html');
@@ -61,13 +63,13 @@ export function readDashboard(folder: string | null): Dashboard {
   };
 }
 
-/** Serves the files. The names change with the content, so a browser never asks again. */
+/** Serves the files. Their names change with the content, so a browser can cache them forever. */
 export async function installDashboardFiles(server: Server, folder: string | null): Promise<void> {
   if (folder === null) return;
   await server.register(fastifyStatic, {
     root: join(folder, 'assets'),
     prefix: '/assets/',
-    // One route for each file that exists at the start: no path of a request reaches the file
+    // Add one route for each file that exists at the start: no path of a request reaches the file
     // system.
     wildcard: false,
     decorateReply: false,
@@ -78,8 +80,8 @@ export async function installDashboardFiles(server: Server, folder: string | nul
 }
 
 /**
- * Fetch Metadata, section 2.2. A browser without it says by Accept that it wants a page; programs
- * get a problem document.
+ * Returns whether a browser navigates (Fetch Metadata, section 2.2). Without Sec-Fetch headers,
+ * Accept tells whether the client wants a page; programs get a problem document.
  */
 function isNavigation({ method, url, headers }: FastifyRequest): boolean {
   if ((method !== 'GET' && method !== 'HEAD') || NOT_PAGES.test(url)) return false;

@@ -1,6 +1,7 @@
 /**
- * The page that `type` of a problem and the dashboard refer to. Lists every code with its meaning,
- * and what to do about a failed deployment. It has no scripts and loads nothing.
+ * Page about error codes, to which the dashboard and the `type` of problems refer. Lists the
+ * meaning of every code, and what to do about a failed deployment. It has no scripts and loads
+ * nothing.
  */
 import { ERRORS, type FailureCode, FAILURES, NEXT_STEPS } from '@berth/wire/errors';
 import type { Server } from '../define.ts';
@@ -15,7 +16,7 @@ const page = (): string => {
     ([code, { status, title }]) =>
       `<tr id="${code}"><td><code>${code}</code><td>${status}<td>${title}`,
   );
-  // `failure-`: one code is in both tables.
+  // The prefix `failure-` keeps ids unique: one code is in both tables.
   const failures = (Object.keys(FAILURES) as FailureCode[]).map(
     (code) =>
       `<tr id="failure-${code}"><td><code>${code}</code><td>${FAILURES[code]}<td>` +

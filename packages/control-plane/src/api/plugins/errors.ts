@@ -14,7 +14,7 @@ import type { Dashboard } from './dashboard.ts';
 import { addressOf, notHere, pathOf, PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
-/** Seconds for Retry-After if the error has no value of its own. */
+/** Value of Retry-After in seconds if the error has none of its own. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   too_many_requests: 1,
   shutting_down: 1,
@@ -58,7 +58,7 @@ function notFound(
   });
 }
 
-/** RFC 9112 section 3.2: HTTP/1.1 requires Host. */
+/** Returns an error for an HTTP/1.1 request without Host (RFC 9112 section 3.2). */
 function hostProblem(request: FastifyRequest): DomainError | undefined {
   const isMissing = request.raw.httpVersion === '1.1' && request.headers.host === undefined;
   return isMissing
@@ -67,8 +67,8 @@ function hostProblem(request: FastifyRequest): DomainError | undefined {
 }
 
 /**
- * Answers with a problem document. Fastify calls it too, for errors before routing (a path that
- * cannot be decoded).
+ * Answers with a problem document. Fastify also calls it for errors before routing, such as a path
+ * that cannot be decoded.
  */
 export function answer(
   error: FastifyError,
@@ -76,7 +76,7 @@ export function answer(
   reply: FastifyReply,
 ): FastifyReply {
   const problem = translate(error, request);
-  // The reason goes only to the log, so that an attacker learns nothing from the answer.
+  // Write the reason only to the log, so that an attacker learns nothing from the answer.
   if (error instanceof AgentRefused)
     request.log.warn(
       { reason: error.reason, route: request.routeOptions.config.routeName, address: request.ip },
@@ -100,7 +100,7 @@ function send(
       'www-authenticate',
       detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"',
     );
-  // RFC 6750 section 3.1
+  // Name the needed scope, as in RFC 6750 section 3.1.
   if (code === 'insufficient_scope')
     void reply.header(
       'www-authenticate',
@@ -152,8 +152,7 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
     default:
       break;
   }
-  // The JSON parser throws it for text that is not JSON, and for a key that would poison
-  // prototypes.
+  // The JSON parser throws this error for invalid JSON, and for a key that would poison prototypes.
   if (error instanceof SyntaxError && error.statusCode === 400)
     return { code: 'invalid_json', detail: error.message };
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
@@ -166,7 +165,7 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
 
 function fromValidation(error: FastifyError, request: FastifyRequest): ProblemParts {
   const part = error.validationContext ?? 'body';
-  // A value that cannot be an id belongs to no resource.
+  // A value that cannot be an id identifies no resource.
   if (
     part === 'params' &&
     (error.validation ?? []).every(({ instancePath }) => instancePath === '/id')
@@ -189,8 +188,8 @@ const PATHS = Object.values(ROUTES).map((r) => ({
 const FIXED_PATHS = new Set<string>(PATHS.flatMap((p) => (p.isFixed ? [p.path] : [])));
 
 /**
- * DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a
- * name.
+ * Returns whether a fixed path was matched as a name: DELETE /api/nodes/admissions must not delete
+ * a node named `admissions`.
  */
 const isTakenForName = (request: FastifyRequest): boolean =>
   FIXED_PATHS.has(pathOf(request.url)) && request.routeOptions.url?.includes('/:') === true;

@@ -18,7 +18,7 @@ export async function installDocsPage(
     ['/docs/json', json],
     ['/docs/yaml', yaml],
   ]);
-  // The page would serialize the document for each request.
+  // Answer from memory: the page would serialize the document for each request.
   server.addHook('onRequest', (request, reply, done) => {
     const answer = request.method === 'GET' ? kept.get(pathOf(request.url)) : undefined;
     if (answer === undefined) return done();
@@ -31,9 +31,9 @@ export async function installDocsPage(
   await server.register(swaggerUi, {
     routePrefix: '/docs',
     staticCSP: true,
-    // With this directive a browser would load the scripts of a plain http page over https. Nothing
-    // answers there and the page stays blank. The page sets styles of elements, which no hash
-    // covers.
+    // Remove this directive: with it, a browser would load the scripts of a plain http page over
+    // https, where nothing answers, and the page would stay blank. Allow inline styles: the page
+    // sets styles of elements, which no hash covers.
     transformStaticCSP: (policy) =>
       policy
         .replace(/;?\s*upgrade-insecure-requests/, '')

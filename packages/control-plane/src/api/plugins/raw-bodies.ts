@@ -2,7 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 
 /**
- * Parses nothing in this scope: the handlers read the bytes of the body. An answer ends the
+ * Disables parsing in this scope: the handlers read the bytes of the body. An answer closes the
  * connection unless the handler removes the header, so that a stranger cannot make this process
  * receive the rest of a body.
  */

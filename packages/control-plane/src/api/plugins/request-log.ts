@@ -1,6 +1,6 @@
 /**
- * Logs one line per request, with its id. Successful reads and agent requests have the level
- * `debug`, all others `info`.
+ * Logs one line for each request, with its id. Successful reads and agent requests are logged at
+ * `debug`, all others at `info`.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -16,8 +16,8 @@ export function requestId(request: IncomingMessage): string {
 }
 
 /**
- * Creates the logger of a request, which adds its id to each line, at the first line. Most requests
- * log nothing.
+ * The logger of a request, which adds the request id to each line. It is created at the first line,
+ * because most requests log nothing.
  */
 export class RequestLog {
   readonly #make: () => FastifyBaseLogger;
@@ -57,7 +57,8 @@ type Line = [fields: object, message?: string];
 
 export function installRequestLog(server: Server): void {
   const all = server.log.level === 'debug' || server.log.level === 'trace';
-  // These hooks use callbacks, because a promise per request costs more than the hooks themselves.
+  // Use callbacks in these hooks: a promise for each request would cost more than the hooks
+  // themselves.
   server.addHook('onRequest', (request, reply, done) => {
     void reply.header('x-request-id', request.id);
     done();
@@ -72,7 +73,7 @@ export function installRequestLog(server: Server): void {
     if (quiet && !all) return;
     const line = {
       method: request.method,
-      // Without the query, so that no credential in a query can reach the log.
+      // Log the path without its query, which can contain a credential.
       path: addressOf(request.url),
       status: reply.statusCode,
       ms: Math.round(reply.elapsedTime),

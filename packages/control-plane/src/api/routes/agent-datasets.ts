@@ -1,6 +1,6 @@
 /**
- * Routes of agents for datasets: current version, rescan, trees of a version, progress of a copy
- * with the facts of a build.
+ * Routes of agents for datasets: the current version, a rescan, the trees of a version, and the
+ * progress of a copy together with facts about a build.
  */
 import { standingView } from '../dataset-views.ts';
 import type { Agents } from '../agents.ts';
@@ -21,7 +21,7 @@ export type Deps = HostKeyDeps & {
   now: () => number;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & { hostKeysSeen: HostKeysSeen };
 
 export function agentDatasetRoutes(route: Define, deps: Deps): void {
@@ -63,7 +63,7 @@ async function agentProgress(context: Context, { params, body, request }: Call<'
     await context.driver.learned(params.id, token, learned);
     await context.hostKeysSeen(params.id, learned.host_keys ?? []);
   }
-  // A build copies no datasets.
+  // Skip the progress of a build, which copies no datasets.
   if (learned === undefined || progress.datasets.length > 0)
     await context.tasks.progress(params.id, token, progress, context.now());
   return { status: 'ok' as const };

@@ -1,5 +1,5 @@
 /**
- * Routes of agents for moving volumes: one sends chunks, the other takes them
+ * Routes of agents for moving volumes: the sender posts chunks, the receiver takes them
  * (api/volume-channels.ts).
  */
 import type { IncomingMessage } from 'node:http';
@@ -30,7 +30,7 @@ export type Deps = {
   agents: Pick<Agents, 'checkTask'>;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   channels: VolumeChannels;
 };
@@ -67,8 +67,8 @@ async function agentSendChunk(
   const hold = context.holds.begin('tasks', reply.raw);
   if (hold === null) throw new DomainError('too_many_requests');
   try {
-    // It has reported; what a sender that begins again sends is not needed. It reads the files
-    // once more and reports too.
+    // The receiver has reported arrival. A sender that starts again reads the files once more and
+    // then reports too, but its chunks are not needed.
     if (await hasArrived(context, move)) {
       await readChunk(request);
       return { next: 'taken' as const };

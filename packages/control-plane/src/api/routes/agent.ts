@@ -58,12 +58,12 @@ import type { Changes } from '../../domain/platform/changes.ts';
 import type { Live } from '@berth/kit/live';
 
 /**
- * A registration lists all containers and cached datasets of a node. Log lines arrive in batches of
- * up to 1,000.
+ * Body limit in bytes. A registration lists all containers and cached datasets of a node. Log lines
+ * arrive in batches of up to 1,000.
  */
 const LARGE = { bodyLimit: 8 * 1_048_576 };
 
-/** ETag of the empty list, computed once because it is by far the most common answer. */
+/** ETag of the empty list, computed once because this is by far the most common answer. */
 const NO_TASKS = etagOf('[]');
 
 export type Deps = AccessDeps &
@@ -88,7 +88,7 @@ export type Deps = AccessDeps &
     uptime: Pick<UptimeClock, 'estimate' | 'now'>;
   };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   deletedDatasets: DeletedDatasets;
   volumeReports: VolumeReports;
@@ -106,7 +106,10 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
-  /** The same at every control plane. Whoever gets it can also request the password. */
+  /**
+   * ETag of the agent configuration, equal at every control plane. It reveals nothing: anybody who
+   * gets it can also request the password.
+   */
   const configEtag = derived(deps.settings.registry, ({ addr, user, password }) =>
     createHmac('sha256', password)
       .update(JSON.stringify(['berth registry', addr, user, deps.settings.clean.keepReleases]))
@@ -149,7 +152,8 @@ async function agentRegister(context: Context, { body: given, request }: Call<'a
   try {
     warnAboutUnknown(context, node, await context.driver.observed(node, at.at), request);
   } catch (error) {
-    // The registration itself succeeded. The next one sends the observations again.
+    // Only log the error: the registration succeeded, and the next one sends the observations
+    // again.
     request.log.error({ err: error, node: node.id }, "could not apply the agent's observations");
   }
   const open = context.tasks.lastOpen(node.id);
@@ -213,7 +217,7 @@ function warnAboutUnknown(
   containers: readonly string[],
   request: FastifyRequest,
 ): void {
-  // A registration arrives every 30 s, so each set is logged only once.
+  // Log each set of containers only once: a registration arrives every 30 s.
   if (deps.quarantine.seen(node, containers) && containers.length > 0)
     request.log.warn(
       { node: node.hostname, containers },
@@ -222,14 +226,14 @@ function warnAboutUnknown(
 }
 
 function notify(deps: Deps, { node, before, routesMoved }: Registered): void {
-  // Deployments might be waiting for this node.
+  // Wake deployments that might be waiting for this node.
   if (
     before === null ||
     !isOnline(before, deps.now(), deps.limits) ||
     before.agent_version !== node.agent_version
   )
     deps.changes.notify('work');
-  // The version of the agent determines which tasks it can get.
+  // Wake the node's poll: the version of the agent determines which tasks it can get.
   if (before !== null && before.agent_version !== node.agent_version)
     deps.changes.notify(`node:${node.id}`);
   if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip))
@@ -288,8 +292,8 @@ async function agentTasks(
 }
 
 /**
- * Lease expiry for agents, by the clock of the machine. The lease itself expires by the uptime
- * clock.
+ * Returns when the lease expires by the wall clock, for the agent. The control plane itself uses
+ * the uptime clock.
  */
 function leaseEnd(deps: Deps): string {
   return time(deps.now() + deps.limits.leaseMs);
@@ -298,7 +302,7 @@ function leaseEnd(deps: Deps): string {
 async function agentStart(context: Context, { params, request }: Call<'agentStart'>) {
   await context.agents.checkTask(request, params.id);
   const task = await context.tasks.get(params.id);
-  // First: a claim whose answer cannot be made would count as an attempt.
+  // Build the answer before the claim: a claim without an answer would count as an attempt.
   const [git, delivered] = await Promise.all([
     context.gitAccess(task),
     context.delivery.forClaim(task),
@@ -380,8 +384,8 @@ const secretFor = (nodeId: string): NodeSecret => {
 };
 
 /**
- * Accepts the last lines of a task even after its end. Refuses lines for a task that was lost or
- * cancelled.
+ * Throws if the task cannot accept log lines. Last lines are accepted even after the task's end,
+ * but not if it was lost or cancelled.
  */
 function checkMayLog(task: TaskRecord, token: string): void {
   if (task.lease_token !== token) throw new DomainError('stale_lease');

@@ -26,16 +26,16 @@ import type { ApiSettings } from '../settings.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 /**
- * Parallel tries of one network: two passwords are hashed at a time, and other networks need them
- * too.
+ * Maximum number of parallel tries from one network. Only two passwords are hashed at a time, and
+ * other networks need them too.
  */
 const AT_ONCE = 16;
 
 export type Deps = OriginStores & {
-  /** Counted by account and network: one network cannot use up the tries of another. */
+  /** Counts tries by account and network: one network cannot use up the tries of another. */
   signInAttempts: Attempts;
   passwords: Pick<Passwords, 'hash' | 'verify'>;
-  /** Counted by network over all accounts. */
+  /** Counts tries by network over all accounts. */
   strangerAttempts: Attempts;
   cookies: SessionCookies;
   signIns: Pick<SignIns, 'begin' | 'refresh'>;
@@ -48,10 +48,10 @@ export type Deps = OriginStores & {
   now: () => number;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   proven: LRUCache<string, true>;
-  /** Tries of strangers that are being checked, by network. */
+  /** Number of strangers' tries that are being checked, by network. */
   underWay: RefCounts;
 };
 
@@ -93,15 +93,15 @@ async function tryPassword(
     context.proven.set(pair, true);
     return true;
   } catch (error) {
-    // The password was not checked.
+    // Do not count the try: the password was not checked.
     context.signInAttempts.takeBack(pair);
     throw error;
   }
 }
 
 /**
- * Bounds the tries of a network over all accounts. Without it one could try one password at every
- * account.
+ * Limits the tries of a network over all accounts. Otherwise an attacker could try one password at
+ * every account.
  */
 async function asStranger(
   context: Context,
@@ -121,7 +121,7 @@ async function asStranger(
   }
 }
 
-/** Begins a session. Its token is in the answer, or in a cookie if the request wants one. */
+/** Begins a session. The token is in the answer, or in a cookie if the request wants one. */
 async function begin(
   deps: Deps,
   user: UserRecord,
@@ -155,14 +155,14 @@ async function login(context: Context, { body, request, reply }: Call<'login'>) 
     body.password,
     user?.password_hash ?? null,
   );
-  // One answer for all three: it must not reveal who has an account.
+  // Give the same answer in all three cases: it must not reveal which accounts exist.
   if (user === null || !right || user.disabled) throw new DomainError('wrong_credentials');
   return begin(context, user, null, { request, reply });
 }
 
 async function exchange(deps: Deps, { request, reply }: Call<'exchange'>) {
-  // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to a POST of any
-  // page, also a page of a project.
+  // Refuse other origins (Fetch Metadata, section 2.3): svc-forward-auth adds the visitor's
+  // assertion to a POST from any page, including a page of a project.
   const from = request.headers['sec-fetch-site'];
   if (from === 'same-site' || from === 'cross-site')
     throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
@@ -173,8 +173,8 @@ async function exchange(deps: Deps, { request, reply }: Call<'exchange'>) {
 }
 
 /**
- * Reads a device token or the gateway's assertion, never a bare identity header
- * (docs/interfaces.md "Identity in the API").
+ * Reads a device token or the gateway's assertion, never a bare identity header (docs/interfaces.md
+ * "Identity in the API").
  */
 async function identityOf(
   deps: Deps,
@@ -195,7 +195,7 @@ async function identityOf(
         'the device token is unknown, has expired or was revoked: get another one at ' +
           '/_oauth/device/code',
       );
-    // A person gave a token with the scope `projects` for projects only: it must not open the
+    // The person granted the scope `projects` for projects only, so this token must not open the
     // API.
     if (deviceToken.scope !== 'projects api')
       throw new DomainError('insufficient_scope', SCOPE_NEEDED);
@@ -223,7 +223,7 @@ async function identityOf(
 }
 
 /**
- * Finds the account of the person, or creates one with the role of the settings. Throws no_role,
+ * Finds the person's account, or creates one with the role of the settings. Throws no_role,
  * account_disabled, unauthenticated.
  */
 async function userFor(deps: Deps, email: string, provenAt: number): Promise<UserRecord> {
@@ -240,7 +240,7 @@ async function userFor(deps: Deps, email: string, provenAt: number): Promise<Use
   try {
     return await deps.users.create({ email, role, password_hash: null }, deps.now(), provenAt);
   } catch (error) {
-    // Another exchange created it at the same moment.
+    // Another exchange created the account at the same moment.
     const other = await deps.users.findByEmail(email);
     if (other !== null && !other.disabled) return other;
     throw error;
@@ -278,10 +278,10 @@ async function changePassword(
   const wrong = (): Error => invalid('old_password', 'wrong', 'is not your current password');
   if (!right) throw wrong();
   const password_hash = await context.passwords.hash(body.new_password);
-  // A new password ends every session of the account, this one too.
+  // A new password ends every session of the account, including this one.
   const changed = await context.users.patch(user.id, { password_hash }, (present) => {
-    // Somebody might have set another one while this one was checked, for example because it is
-    // known to others.
+    // Refuse if somebody set another password while this one was checked, for example because this
+    // one has leaked.
     if (present.password_hash !== user.password_hash) throw wrong();
   });
   context.changes.notify('access');
@@ -289,8 +289,8 @@ async function changePassword(
 }
 
 /**
- * Refuses personal tokens, which could otherwise outlive their own end. Returns the id of the
- * session.
+ * Refuses personal tokens, because a token that creates sessions or tokens could outlive its own
+ * expiry. Returns the id of the session.
  */
 export function sessionOnly(user: Caller): string {
   if (user.credential.kind !== 'session')

@@ -1,4 +1,4 @@
-/** Routes of the registry's clean-up: its state, and the request of one. */
+/** Routes of the registry's clean-up: show its state and request a clean-up. */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
@@ -65,7 +65,7 @@ async function startCleanUp(deps: Deps, { user }: Call<'startCleanUp'>) {
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
-/** The message can have names of projects, so only admins get it. */
+/** Converts a clean-up. The message can contain names of projects, so only admins get it. */
 const cleanUpView = (one: CleanUpRecord, role: Role): CleanUp => ({
   id: one.id,
   state: one.state,

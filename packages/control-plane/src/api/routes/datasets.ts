@@ -18,7 +18,7 @@ import type { CheckFolder } from '../../domain/data/folder-check.ts';
 import type { ApiSettings } from '../settings.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
-/** Pairs of versions whose totals are kept. */
+/** Maximum number of pairs of versions whose totals are cached. */
 const TOTALS_KEPT = 200;
 
 export type Deps = {
@@ -41,14 +41,14 @@ export type Deps = {
   now: () => number;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   totals: LRUCache<string, DiffTotals>;
   inTurn: InTurn;
 };
 
 export function datasetRoutes(route: Define, deps: Deps): void {
-  /** Versions do not change, so the totals of two stay right. */
+  /** Versions do not change, so the totals of a pair stay valid. */
   const totals = new LRUCache<string, DiffTotals>(growingTo(TOTALS_KEPT));
   const inTurn = createComparisons();
   const context: Context = { ...deps, totals, inTurn };
@@ -71,7 +71,7 @@ function view(dataset: DatasetRecord, setEtag: SetEtag): Dataset {
   return datasetView(dataset);
 }
 
-/** Returns the check of If-Match. The store calls it inside the transaction. */
+/** Returns the check of If-Match, which the store calls inside the transaction. */
 function unchanged(ifMatch: string | undefined) {
   return (present: DatasetRecord): void => checkIfMatch(ifMatch, datasetEtag(present));
 }
@@ -104,7 +104,7 @@ async function patchDataset(
   deps: Deps,
   { params, body, setEtag, ifMatch, access }: Call<'patchDataset'>,
 ) {
-  // Throws not_found before the folder is checked.
+  // Check that the dataset exists before the folder is checked. Throws not_found.
   await deps.datasets.get(params.id);
   const patch =
     body.nfs_path === undefined
@@ -215,7 +215,7 @@ async function scanDataset(deps: Deps, { params, body, setEtag }: Call<'scanData
   return view(dataset, setEtag);
 }
 
-/** Says whether the version never existed or was removed. */
+/** Returns an error that says whether the version never existed or was removed. */
 function noVersion({ name, version: newest }: DatasetRecord, version: number): DomainError {
   if (newest === null) return new DomainError('not_found', `${name} has no version yet`);
   if (version > newest)
@@ -230,8 +230,8 @@ function noVersion({ name, version: newest }: DatasetRecord, version: number): D
 }
 
 /**
- * The API shows a path as text, or encoded if it is not UTF-8. So a filter can have either form. A
- * final `/` means a folder.
+ * Returns the filter for a path from the API, which shows a path as text, or encoded if it is not
+ * UTF-8. So the filter tries both forms. A final `/` means a folder.
  */
 function pathFilter(shown: string | undefined): Pick<HistoryFilter, 'folders' | 'paths'> {
   if (shown === undefined) return {};

@@ -46,7 +46,7 @@ export type Deps = {
   changes: Pick<Changes, 'notify' | 'on'>;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   holdWhile: HoldWhile;
 };
@@ -69,8 +69,8 @@ export function deploymentRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Reads the related records of several deployments. `running`: complete records of those that
- * run.
+ * Reads the related records of several deployments. `running`: the full records of the running
+ * ones.
  */
 async function contextsOf(
   deps: Deps,
@@ -88,7 +88,7 @@ async function contextsOf(
   });
 }
 
-/** Reads nothing if no deployment mounts a dataset. */
+/** Reads the datasets of the deployments; no query if none mounts a dataset. */
 async function dataOf(deps: Deps, records: readonly DeploymentSummary[]): Promise<DeploymentData> {
   const mounting = records.filter((d) => d.datasets !== null && d.datasets.length > 0);
   const copying = mounting.filter((d) => d.status === 'deploying').map((d) => d.id);
@@ -100,7 +100,7 @@ async function dataOf(deps: Deps, records: readonly DeploymentSummary[]): Promis
   };
 }
 
-/** Returns by deployment which project settings are not deployed yet. */
+/** Returns, by deployment, which project settings are not deployed yet. */
 async function driftsOf(
   deps: Deps,
   running: readonly DeploymentRecord[],
@@ -142,7 +142,7 @@ type Creating = {
 };
 
 /**
- * Creates a deployment, which stores the Idempotency-Key too (deploymentKey in idempotency.ts).
+ * Creates a deployment and stores the Idempotency-Key with it (deploymentKey in idempotency.ts).
  * `meaning`: the requested values.
  */
 async function create(
@@ -196,7 +196,7 @@ async function again(
       trigger: what,
     },
   );
-  // The release can have a host name that the project no longer has.
+  // Publish the policy: the release can have a host name that the project no longer has.
   deps.changes.notify('policy');
   return deployment;
 }

@@ -1,6 +1,6 @@
 /**
- * Shows where the custom domains of a project lead, and their certificates. Frees hosts that are
- * kept for their last project.
+ * Shows where a project's custom domains lead, and their certificates. Frees hosts that are
+ * reserved for their last project.
  */
 import { hostMeant } from '../../domain/routes/domains.ts';
 import type { Define, Call } from '../define.ts';

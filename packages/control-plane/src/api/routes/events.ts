@@ -1,8 +1,8 @@
 /**
  * The feed of events, as pages or as a live stream. The `id:` in the stream is the `seq` of the
- * event, so Last-Event-ID resumes an interrupted stream. If events that the reader has not seen
- * were removed already, it first gets an event of kind `gap`. The `gap` has no id, so a reader that
- * reconnects gets it again.
+ * event, so Last-Event-ID resumes an interrupted stream. If retention removed events that the
+ * reader has not seen, the reader first gets an event of kind `gap`. The `gap` has no id, so a
+ * reader that reconnects gets it again.
  */
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
@@ -20,8 +20,8 @@ type Recheck = () => Promise<Caller>;
 
 const PAGE = 200;
 /**
- * Poll interval without a notification: another control plane can write events, and some writers
- * here do not notify.
+ * Poll interval if no notification arrives: another control plane can write events, and some
+ * writers here do not notify.
  */
 const POLL_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
@@ -73,8 +73,8 @@ async function events(
 type Page = { items: Event[]; next: number; previous: number | null; gap: boolean };
 
 /**
- * Reads a page of events. `next` also passes events that the caller cannot see, so that they are
- * not read again. `previous`: the first number of the page; null: there are no earlier events.
+ * Reads a page of events. `next` also skips events that the caller cannot see, so that they are not
+ * read again. `previous`: the first number of the page; null if there are no older events.
  */
 async function read(
   deps: Deps,
@@ -122,7 +122,7 @@ async function pump(
       AbortSignal.any([hold.signal, round.signal]),
     );
     try {
-      // Applies changed rights at once, and ends the stream when the token expires or the user is
+      // Apply changed rights at once, and end the stream when the token expires or the user is
       // disabled.
       const { items, next } = await read(deps, after, PAGE, await recheck());
       for (const event of items) {

@@ -35,13 +35,16 @@ import type {
 } from '../../domain/identity/identity-stores.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
-/** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
+/**
+ * Maximum number of tries to create a user code. There are 20^8 codes, so a collision is rare, and
+ * five in a row mean a bug.
+ */
 const CODE_TRIES = 5;
 
 const OF_GATEWAYS: readonly RotatedSetting[] = ['GATEWAY_SECRET', 'SESSION_SECRET'];
 
 /**
- * Without what belongs to secrets that gateways do not have: a fingerprint lets a thief check
+ * Removes the values of secrets that gateways do not have: a fingerprint lets a thief check
  * guesses.
  */
 function forGateway(rotation: Rotation): Rotation {
@@ -162,8 +165,8 @@ async function createDeviceCode(deps: Deps, { body }: Call<'createDeviceCode'>) 
 }
 
 /**
- * Calls `use` with a typed user code. Counts wrong codes by the network of the person. A correct
- * code does not reset the count (RFC 8628 section 5.1). Throws not_found, too_many_attempts.
+ * Calls `use` with a typed user code. Counts wrong codes by the person's network. A correct code
+ * does not reset the count (RFC 8628 section 5.1). Throws not_found, too_many_attempts.
  */
 async function guess<T>(
   deps: Deps,

@@ -75,7 +75,7 @@ async function deleteDeployKey(deps: Deps, { params }: Call<'deleteDeployKey'>) 
 async function putGitToken(deps: Deps, { params, body, user, ifMatch }: Call<'putGitToken'>) {
   const { username = null, token, api_url = null } = body;
   if (api_url !== null) checkApiUrl(api_url);
-  // Before the token is sealed, so that a refused request creates no key.
+  // Check the host before the token is sealed, so that a refused request creates no key.
   const host = tokenHost((await deps.projects.get(params.id)).git_url);
   const sealed = await deps.vault.seal(params.id, 'git-token', token);
   const record = {
@@ -90,7 +90,7 @@ async function putGitToken(deps: Deps, { params, body, user, ifMatch }: Call<'pu
   const stored = await deps.gitTokens.put(record, (present) => {
     checkIfMatch(ifMatch, projectEtag(present, user.role));
     if (tokenHost(present.git_url) === host) return;
-    // Somebody might have changed the address to get the token.
+    // Refuse if the address has changed: somebody might have changed it to get the token.
     const why =
       `git_url is ${present.git_url} now, and the token was for ${host}; read the project and ` +
       'set the token again';

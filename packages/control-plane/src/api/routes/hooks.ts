@@ -1,6 +1,6 @@
 /**
- * Hooks: the address that a forge calls, and what people see of it. Every invalid delivery gets the
- * same 404 as an unknown path, so the address tells neither whether a project exists nor why a
+ * Hooks: the address that a forge calls, and its view for people. Every invalid delivery gets the
+ * same 404 as an unknown path, so the answer reveals neither whether a project exists nor why a
  * delivery is refused. People see the reason in the list of deliveries.
  */
 import { randomBytes } from 'node:crypto';
@@ -33,7 +33,10 @@ import type { Changes } from '../../domain/platform/changes.ts';
 import type { Telemetry } from '../../domain/platform/telemetry.ts';
 import type { Logger } from '@berth/kit/log';
 
-/** Refused deliveries of one project that are stored in one minute. More are only counted. */
+/**
+ * Maximum number of refused deliveries of one project to store in one minute. More are only
+ * counted.
+ */
 const STORED_A_MINUTE = 20;
 const MINUTE_MS = 60_000;
 const MAX_PROJECTS = 10_000;
@@ -44,7 +47,7 @@ export type Deps = {
     'deliveries' | 'delivery' | 'get' | 'put' | 'receive' | 'refuse' | 'remove'
   >;
   projects: Pick<ProjectStore, 'get'>;
-  /** Refused deliveries by network. */
+  /** Counts refused deliveries by network. */
   refusedDeliveries: Attempts;
   settings: Pick<ApiSettings, 'publicUrl'>;
   vault: Pick<Vault, 'open' | 'seal'>;
@@ -54,7 +57,7 @@ export type Deps = {
   log: Logger;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   bodies: DeliveryBodies;
   unknown: Promise<string> | null;
@@ -65,8 +68,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
   const bodies = createDeliveryBodies();
   let unknown: Promise<string> | null = null;
   /**
-   * Refused deliveries by project within a minute: those that were stored, and the count of those
-   * that were not.
+   * Refused deliveries by project within a minute: the number stored, and the number not stored.
    */
   const notStored = new LRUCache<string, { since: number; stored: number; count: number }>(
     growingTo(MAX_PROJECTS),
@@ -142,7 +144,7 @@ async function redeliver(deps: Deps, { params }: Call<'redeliver'>) {
   const project = await deps.projects.get(params.id);
   if (project.deleting_at !== null) throw new DomainError('being_deleted');
   const { event, branch, commit } = earlier;
-  // A push without a branch is a hint to check the branch, as before.
+  // A push without a branch is a hint to check the branch.
   const refs =
     branch === null ? null : [{ kind: 'branch', name: branch, commit, deleted: false } as const];
   const judged = judge({ event, refs }, project);
@@ -171,7 +173,7 @@ async function store(
   return stored;
 }
 
-/** Opens the secret of no project. It is sealed once. */
+/** Opens the placeholder secret of unknown projects. It is sealed once. */
 async function openUnknown(context: Context): Promise<Buffer> {
   try {
     context.unknown ??= context.vault.seal(OF_NO_PROJECT, HOOK_SECRET, UNKNOWN);
@@ -189,14 +191,14 @@ async function receiveHook(context: Context, { params, request, reply }: Call<'r
   const nothingHere = new DomainError('not_found', notHere(request.url));
   if (isTooLong(headers['content-length'])) throw tooLarge();
   const network = networkOf(request.ip);
-  // Hooks of one forge come from few addresses, also those of strangers. So a right signature
-  // counts although the limit is reached.
+  // Accept a valid signature even above the limit: the hooks of one forge, including strangers'
+  // hooks, come from few addresses.
   const over = context.refusedDeliveries.over(network);
   const most = over === null ? undefined : KEPT_BYTES;
   if (over !== null && Number(headers['content-length'] ?? 0) > KEPT_BYTES) throw over;
   if (!hasProof(headers)) throw over ?? nothingHere;
-  // A delivery for an unknown project costs the same reads, keys and hashes, so that the time of
-  // the answer does not tell them apart.
+  // Do the same reads, key operations and hashes for an unknown project, so that the response time
+  // does not reveal whether it exists.
   const hook = await context.hooks.get(params.id);
   const project = await context.projects.get(params.id).catch(orNull);
   const secret = await (hook === null
@@ -216,13 +218,14 @@ async function receiveHook(context: Context, { params, request, reply }: Call<'r
   if (hook === null || project === null || project.deleting_at !== null) throw over ?? nothingHere;
   if (problem !== null) {
     const refusal = { event: eventOf(hook.forge, headers), reason: problem };
-    // The write must not delay the answer.
+    // Write after the answer, so that the write does not delay it.
     setImmediate(() => refused(context, hook, refusal));
     throw over ?? nothingHere;
   }
   if (over === null) context.refusedDeliveries.takeBack(network);
   void reply.removeHeader('connection');
-  // Somebody might have changed the project, or replaced the secret, while the body arrived.
+  // Read again: somebody might have changed the project or replaced the secret while the body
+  // arrived.
   const [hookNow, projectNow] = [
     await context.hooks.get(params.id),
     await context.projects.get(params.id).catch(orNull),
@@ -266,7 +269,7 @@ function refused(
     );
 }
 
-/** A secret that proves nothing, for projects without a hook. */
+/** Placeholder secret for projects without a hook; no delivery can match it. */
 const UNKNOWN = randomBytes(32).toString('base64url');
 const [OF_NO_PROJECT] = PLATFORM_KEYS;
 

@@ -20,13 +20,16 @@ import type { ApiSettings } from '../settings.ts';
 const MIN_TTL_MS = 60_000;
 const MAX_TTL_MS = 30 * 86_400_000;
 /**
- * Downloads of packages at once. Nobody signs in for them, so their number and their time have
- * limits.
+ * Maximum number of parallel downloads of packages. Downloads need no sign-in, so their number and
+ * time are limited.
  */
 const MOST_DOWNLOADS = 8;
 const MOST_OF_ONE = 2;
 const DOWNLOAD_MS = 15 * 60_000;
-/** A download that moves less in this time ends: it would keep its place from others. */
+/**
+ * Minimum progress: a download that moves fewer bytes in LEAST_MS ends, because it would block
+ * others.
+ */
 const LEAST_BYTES = 1_048_576;
 const LEAST_MS = 30_000;
 const RETRY_SECONDS = 10;
@@ -38,10 +41,10 @@ export type Deps = {
   now: () => number;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   packages: Packages;
-  /** Running downloads by network. */
+  /** Number of running downloads by network. */
   downloads: RefCounts;
 };
 
@@ -64,7 +67,8 @@ export function joiningRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it.
+ * Takes a place immediately, so that a burst cannot exceed the limit. Returns a function that frees
+ * it.
  */
 function takePlace(context: Context, network: string): () => void {
   const { downloads } = context;
@@ -120,7 +124,7 @@ async function listJoinTokens(deps: Deps, { query }: Call<'listJoinTokens'>) {
   return { items: items.map(joinTokenView), next_cursor: next };
 }
 
-/** Ends a download that takes too long or stalls. Calls `closed` when it is over. */
+/** Ends a download that takes too long or stalls. Calls `closed` after the end. */
 function limited(stream: ReadStream, closed: () => void): ReadStream {
   const deadline = setTimeout(
     () => stream.destroy(new Error('the download took too long')),

@@ -18,7 +18,7 @@ import type { Changes } from '../../domain/platform/changes.ts';
 type Recheck = () => Promise<unknown>;
 
 const PAGE = 500;
-/** Poll interval without a notification: another control plane can store the lines. */
+/** Poll interval if no notification arrives: another control plane can store the lines. */
 const POLL_MS = 2_000;
 const HEARTBEAT_MS = 15_000;
 
@@ -77,8 +77,8 @@ async function pump(
       AbortSignal.any([hold.signal, round.signal]),
     );
     try {
-      // Ends the stream when the token expires, the user is disabled or cannot see the project
-      // any more.
+      // Ends the stream when the token expires, the user is disabled or can no longer see the
+      // project.
       await recheck();
       const deployment = await deps.deployments.get(id);
       const state = stateOf(deployment);
@@ -116,7 +116,7 @@ async function sendLines(
       await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
     cursor = lines.at(-1)?.seq ?? cursor;
     if (lines.length < PAGE) return cursor;
-    // A client that reads slowly can take long for a page.
+    // Check the rights again: a slow client can take long to read a page.
     await recheck();
   }
 }

@@ -1,4 +1,4 @@
-/** Metrics of projects: agents send the use of their containers, and people read it. */
+/** Metrics of projects: agents send the resource usage of containers, and people read it. */
 import { createHash } from 'node:crypto';
 import {
   MAX_METRIC_POINTS,
@@ -19,9 +19,9 @@ import type { DeploymentStore } from '../../domain/deployments/deployment-store.
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 
 const HOUR_MS = 3_600_000;
-/** Agents keep points for this long while they reach no control plane. */
+/** Maximum age of a point: agents keep points for this long while they reach no control plane. */
 const MAX_AGE_MS = HOUR_MS;
-/** A reading is at least this far from the beginning and the end of its minute. */
+/** Minimum distance of a reading from the beginning and the end of its minute. */
 const MARGIN_MS = 10_000;
 
 export type Deps = {
@@ -72,8 +72,8 @@ async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetric
 }
 
 /**
- * Returns why the running deployment of the project gets no points; null: it gets them, or none
- * runs.
+ * Returns why the project's running deployment gets no points; null if it gets points or if no
+ * deployment runs.
  */
 async function problemOf(deps: Deps, projectId: string): Promise<string | null> {
   const running = (await deps.projects.runningDeployments([projectId])).get(projectId);
@@ -92,14 +92,14 @@ async function problemOf(deps: Deps, projectId: string): Promise<string | null> 
 }
 
 /**
- * Places each node at its own second of a minute, away from the ends, so that each minute gets one
- * point and not all come at once.
+ * Returns the time until a node's next reading. Each node reads at its own second, away from the
+ * ends of the minute, so that each minute gets one point and the nodes are spread.
  */
 function nextReading(nodeId: string, at: number): number {
   const spread =
     createHash('sha256').update(nodeId).digest().readUInt32BE() % (MINUTES.ms - 2 * MARGIN_MS);
   const wait = (MARGIN_MS + spread - (at % MINUTES.ms) + MINUTES.ms) % MINUTES.ms;
-  // Shortly after a reading comes none in the same minute.
+  // Skip a minute that already has a reading.
   return wait < MARGIN_MS ? wait + MINUTES.ms : wait;
 }
 

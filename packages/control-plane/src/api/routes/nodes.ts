@@ -66,8 +66,7 @@ export function nodeRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Converts nodes, with their quarantined containers, requested copies and the progress of a
- * drain.
+ * Converts nodes, with their quarantined containers, requested copies and the progress of a drain.
  */
 async function views(
   deps: Deps,
@@ -94,11 +93,11 @@ async function views(
     [...new Set(unmanaged.map((c) => c.project_id))],
     access,
   );
-  // A deleted project has no members: admins see what it left.
+  // A deleted project has no members, so only admins see its containers.
   const shown = unmanaged.filter((c) => access.isAdmin || leftSeen.has(c.project_id));
   /**
-   * A container without the label has no project, so a token that is limited to projects does not
-   * see it.
+   * Returns whether the caller can see a container. Without the label it has no project, so a token
+   * that is limited to projects does not see it.
    */
   const isSeen = ({ labels }: ObservedContainer): boolean => {
     const project = labels[LABELS.project];
@@ -130,7 +129,7 @@ async function drainOf(
   left: readonly UnmanagedContainer[],
 ): Promise<NonNullable<Node['drain']>> {
   const unmanaged = { hostname: node.hostname, left: left.filter((c) => c.node_id === node.id) };
-  // A drain that has ended left nothing that Berth can move, and its node takes no work.
+  // A finished drain has nothing left to move, and its node takes no work.
   if (drain.finished_at !== null) return drainView(drain, [], new Map(), unmanaged);
   const { remaining } = await readDrainState(deps, node, drain);
   const seen = await deps.projects.visible(
@@ -156,13 +155,13 @@ async function listNodes(deps: Deps, { query, access }: Call<'listNodes'>) {
 async function uncordonNode(deps: Deps, { params, access }: Call<'uncordonNode'>) {
   const node = await deps.nodes.setSchedulable(params.id, true);
   await deps.driver.reviewMoves();
-  // Deployments might be waiting for this node.
+  // Wake deployments that might be waiting for this node.
   deps.changes.notify('work');
   return view(deps, node, access);
 }
 
 async function drainNode(deps: Deps, { params, access }: Call<'drainNode'>) {
-  // A request during a running drain retries the projects on which the drain gave up.
+  // A request during a running drain retries the projects that the drain gave up.
   const node = await changeDrain(deps.nodes, params.id, ({ hostname, deleting_at, drain }) => {
     if (deleting_at !== null)
       throw new DomainError('being_deleted', `${hostname} is being deleted`);
@@ -182,7 +181,7 @@ async function confirmRemoved(deps: Deps, { params, user, access }: Call<'confir
     byOf(user).name ?? 'an unknown user',
     deps.now(),
   );
-  // Deployments and drains might be waiting for this.
+  // Wake deployments and drains that might be waiting for this.
   deps.changes.notify('work');
   return view(deps, node, access);
 }
@@ -219,7 +218,7 @@ async function nodeDisk(deps: Deps, { params, query, access }: Call<'nodeDisk'>)
     [...new Set(all.map((copy) => copy.project_id))],
     access,
   );
-  // A deleted project has no members: admins see what it left.
+  // A deleted project has no members, so only admins see its copies.
   const copies = all
     .filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access)))
     .map(volumesView);
@@ -258,7 +257,7 @@ async function resetNodeSecret(deps: Deps, { params, request, access }: Call<'re
 
 async function deleteNode(deps: Deps, { params, query, access }: Call<'deleteNode'>) {
   const force = query.force ?? false;
-  // Their rows go with the node.
+  // Read the unmanaged containers first: their rows are deleted with the node.
   const unmanaged = force ? await deps.unmanaged.left({ nodes: [params.id], used: true }) : [];
   const node = await view(deps, await deps.driver.deleteNode(params.id, force), access);
   return force

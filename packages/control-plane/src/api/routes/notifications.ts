@@ -1,5 +1,5 @@
 /**
- * Routes of notifications. No answer, event or error has a target or a secret, except the one
+ * Routes of notifications. No answer, event or error contains a target or a secret, except the one
  * answer that creates a secret.
  */
 import { randomBytes } from 'node:crypto';
@@ -43,7 +43,7 @@ export type Deps = {
     'addTest' | 'create' | 'deliveries' | 'get' | 'giveUp' | 'list' | 'patch' | 'remove' | 'sent'
   >;
   projects: Pick<ProjectStore, 'guarded' | 'visible'>;
-  /** Tests by person, and by recipient. */
+  /** Counts tests by person and by recipient. */
   testAttempts: Attempts;
   sendNotice: SendNotice;
   settings: Pick<ApiSettings, 'notify'>;
@@ -52,7 +52,7 @@ export type Deps = {
   uptime: Pick<UptimeClock, 'now'>;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   rules: TargetRules;
 };
@@ -72,9 +72,9 @@ export function notificationRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Returns a notification that the caller can see: admins see all, other people those whose
- * projects they all see. Throws not_found, and forbidden if the caller has a lower role than
- * `needed` in one of the projects.
+ * Returns a notification that the caller can see: admins see all; other people must see all its
+ * projects. Throws not_found, and forbidden if the caller has a lower role than `needed` in one of
+ * the projects.
  */
 async function own(
   deps: Deps,
@@ -176,7 +176,7 @@ async function deleteNotification(deps: Deps, { params, user }: Call<'deleteNoti
 async function testNotification(deps: Deps, { params, user, request }: Call<'testNotification'>) {
   const notification = await own(deps, params.id, user, 'developer');
   const at = deps.now();
-  // Beside the limit of the notification: many notifications, or one that is created again, must
+  // Limit tests by person and recipient too: many notifications, or one that is created again, must
   // not flood a person.
   deps.testAttempts.begin(`user ${user.id}`);
   for (const recipient of recipientsOf(notification.shown))
@@ -205,7 +205,8 @@ async function listNotificationDeliveries(
 ) {
   const { id } = await own(deps, params.id, user, 'viewer');
   const { items, next } = await deps.notifications.deliveries(id, pageOf(query));
-  // The notification might have had other projects, or all, at that time.
+  // Check the projects of each notice: the notification might have had other projects, or all, at
+  // that time.
   const projectsOf = ({ message }: NoticeRecord): string[] =>
     message.items.flatMap((item) => item.seen.project_ids);
   const seen = await deps.projects.visible([...new Set(items.flatMap(projectsOf))], access);

@@ -76,7 +76,7 @@ function certificateOf(deps: Deps, id: string): HostCertificate | null {
   return deps.certificates?.ofProject(id) ?? null;
 }
 
-/** Reads the datasets only if the request names some. */
+/** Builds the rules. Reads the datasets only if the request names some. */
 async function rulesFor(deps: Deps, body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
   const names = new Map(
     body.datasets === undefined ? [] : (await deps.datasets.facts()).map((d) => [d.id, d.name]),
@@ -94,7 +94,7 @@ async function rulesFor(deps: Deps, body: Pick<ProjectPatch, 'datasets'>): Promi
 /** Publishes a change of the login or of the domains, or a stop, before the answer is sent. */
 async function publishRoutes(deps: Deps): Promise<void> {
   deps.changes.notify('routes');
-  // The change is stored already. If this refresh fails, the loop `routes-refresh` repeats it.
+  // Ignore the error: the change is stored, and the loop `routes-refresh` repeats the refresh.
   await deps.source
     .refresh()
     .catch((error: unknown) =>
@@ -119,14 +119,14 @@ async function view(
   );
 }
 
-/** Returns the check of If-Match. The store calls it inside the transaction. */
+/** Returns the check of If-Match, which the store calls inside the transaction. */
 function requireIfMatch({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) {
   return (present: ProjectRecord): void => checkIfMatch(ifMatch, projectEtag(present, user.role));
 }
 
 /**
- * Merges and checks a change inside the transaction, so that each of several concurrent changes
- * sees the result of the one before.
+ * Merges and checks a change inside the transaction, so that each concurrent change sees the result
+ * of the one before.
  */
 async function change(
   deps: Deps,
@@ -168,7 +168,7 @@ async function change(
     'events',
     ...(given.members === undefined ? [] : (['access'] as const)),
   );
-  // Pushes that wait are judged again.
+  // Check waiting pushes again with the new settings.
   if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) deps.changes.notify('work');
   if (given.auth_required !== undefined || domains !== undefined) await publishRoutes(deps);
   return view(deps, project, call);
@@ -241,7 +241,7 @@ function deleteEnv(deps: Deps, call: Call<'deleteEnv'>) {
 
 async function stopProject(deps: Deps, call: Call<'stopProject'>) {
   const project = await deps.driver.stop(call.params.id, byOf(call.user).name ?? 'an unknown user');
-  // The page replaces the container before the answer is sent.
+  // Publish the page for stopped projects in place of the container before the answer is sent.
   await publishRoutes(deps);
   return view(deps, project, call);
 }
@@ -261,12 +261,12 @@ async function deleteProject(deps: Deps, call: Call<'deleteProject'>) {
   };
 }
 
-/** Settings that decide about a push. */
+/** Settings that decide whether a push deploys. */
 const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
 
 /**
- * Only admins can list users, so only they can name members. A developer could also lock out
- * everybody else.
+ * Refuses changes of members by other people than admins. Only admins can list users, and a
+ * developer could lock out everybody else.
  */
 function refuseMembers({ members }: Pick<ProjectPatch, 'members'>, user: Caller): void {
   if (members !== undefined && user.role !== 'admin')

@@ -1,4 +1,4 @@
-/** Routes of looks into repositories, before their projects exist or for a project. */
+/** Routes of looks into repositories, for a project or before the project exists. */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { type FailureCode, FAILURES } from '@berth/wire/errors';
@@ -30,14 +30,16 @@ import type { Changes } from '../../domain/platform/changes.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 
 /**
- * Requests of one person within the window, and their open looks. Each control plane counts for
+ * Limits for each person: requests within the window, and open looks. Each control plane counts for
  * itself.
  */
 const MOST_IN_WINDOW = 20;
 const WINDOW_MS = 60_000;
 const OPEN_OF_ONE = 3;
 
-/** A request. `isOpen`: it has a place for an open look, which has no id until the look exists. */
+/**
+ * A counted request. `isOpen`: it has a place for an open look. `id`: null until the look exists.
+ */
 type Asked = { at: number; id: string | null; isOpen: boolean };
 
 export type Deps = {
@@ -52,7 +54,7 @@ export type Deps = {
   uptime: Pick<UptimeClock, 'now'>;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   holdWhile: HoldWhile;
   asked: Map<string, Asked[]>;
@@ -69,7 +71,7 @@ export function repositoryLookRoutes(route: Define, deps: Deps): void {
 }
 
 /**
- * Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws
+ * Counts a request, whatever its outcome. The check and the count must be synchronous. Throws
  * too_many_requests.
  */
 function count(context: Context, userId: string): Asked {
@@ -89,7 +91,7 @@ function count(context: Context, userId: string): Asked {
   return request;
 }
 
-/** Takes a place for an open look, before the look exists. Throws too_many_requests. */
+/** Takes a place for an open look before the look exists. Throws too_many_requests. */
 async function takePlace(context: Context, userId: string, request: Asked): Promise<void> {
   const created = (context.asked.get(userId) ?? []).filter(
     ({ id, isOpen }) => isOpen && id !== null,
@@ -98,7 +100,7 @@ async function takePlace(context: Context, userId: string, request: Asked): Prom
     const open = new Set(await context.repositoryLooks.open());
     for (const look of created) look.isOpen = open.has(look.id ?? '');
   }
-  // Others might have taken places meanwhile.
+  // Check again: other requests might have taken places during the read.
   if ((context.asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
     throw new DomainError(
       'too_many_requests',
@@ -126,8 +128,8 @@ async function projectOf(deps: Deps, idOrName: string, user: Caller): Promise<Pr
 }
 
 /**
- * A look for a project is for those who can edit the project: it can show what a private
- * repository has.
+ * Checks that the reader can edit the project of a look: the look can show the content of a private
+ * repository.
  */
 async function checkReader(
   deps: Deps,
@@ -149,8 +151,8 @@ async function createRepositoryLook(
     body.project_id === undefined ? null : await projectOf(context, body.project_id, user);
   const git_url = project?.git_url ?? body.git_url;
   if (git_url === undefined) throw invalid('git_url', 'required', 'is required without project_id');
-  // The key of a project is for its own repository. Another address could be a server that
-  // collects keys.
+  // Refuse another address: the project's key is for its own repository, and another server could
+  // collect keys.
   if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
     throw invalid(
       'git_url',
@@ -225,7 +227,7 @@ async function getRepositoryLook(
   return SENT;
 }
 
-/** Git refused, or it hides the repository. */
+/** Failures which mean that git refused the access, or that the host hides the repository. */
 const MAY_BE_PRIVATE = new Set<string>([
   'git_credentials',
   'git_repository_not_found',
@@ -251,7 +253,7 @@ function view(look: RepositoryLookRecord): RepositoryLook {
   const hint = project_id === undefined ? BEFORE_PROJECT : OF_PROJECT;
   const result = report?.result ?? null;
   if (status === 'completed') {
-    // The agent might be of a later version and report more.
+    // Remove unknown fields: a newer agent might report more.
     const findings = Value.Clean(RepositoryFound, structuredClone(result)) as RepositoryFound;
     return { ...base, state: 'done', found: findings, error: null };
   }

@@ -1,5 +1,5 @@
 /**
- * Runtime logs: what the containers of a project print, as JSON or as a live stream, and how
+ * Runtime logs: the output of a project's containers, as JSON or as a live stream, and how
  * containers ended. The lines come from the agents (api/runtime-logs); only ends of containers are
  * stored.
  */
@@ -23,12 +23,12 @@ type Deps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
   readers: Readers;
 };
 
-/** A batch of lines, or reports of ended containers. */
+/** Body limit in bytes for a batch of lines or reports of ended containers. */
 const BODY_LIMIT = 8 * 1_048_576;
 
 export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const { stores, agents, readers } = deps;
-  /** Open streams of each person. */
+  /** Number of open streams of each person. */
   const openStreams = createRefCounts();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
@@ -74,7 +74,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   );
 }
 
-/** Stores the ends of deployments that exist. Returns how many are new. */
+/** Stores how containers of existing deployments ended. Returns how many reports are new. */
 async function storeExits(
   { stores, now }: Pick<Deps, 'stores' | 'now'>,
   node_id: string,
@@ -83,7 +83,7 @@ async function storeExits(
   const ids = [...new Set(exits.map((exit) => exit.deployment_id))];
   const existing = new Set((await stores.deployments.getMany(ids)).map(({ id }) => id));
   const own = await stores.exits.ranOn(node_id, ids);
-  // The deployment can have moved to another node since.
+  // Check whether the deployment ever ran on this node: it might have moved to another one since.
   const foreign = [...existing].find((id) => !own.has(id));
   if (foreign !== undefined)
     throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);
@@ -102,7 +102,7 @@ async function storeExits(
   return stored;
 }
 
-/** Identifies one run of one container. */
+/** Returns an id of one run of one container. */
 const runKey = (container_id: string, started_at: string | null): string =>
   createHash('sha256').update(`${container_id} ${started_at}`).digest('base64url').slice(0, 22);
 

@@ -1,4 +1,4 @@
-/** Routes of the secrets of a project. No answer, event or error has a value. */
+/** Routes of the secrets of a project. No answer, event or error contains a value. */
 import type { Secret } from '@berth/wire/secret';
 import { envNameProblem } from '../../domain/projects/env.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
@@ -39,7 +39,7 @@ export function secretRoutes(route: Define, deps: Deps): void {
   route('importSecret', (call) => importSecret(deps, call));
 }
 
-/** Returns the check of If-Match. The store calls it inside the transaction. */
+/** Returns the check of If-Match, which the store calls inside the transaction. */
 function requireIfMatch({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) {
   return (present: ProjectRecord): void => checkIfMatch(ifMatch, projectEtag(present, user.role));
 }
@@ -55,7 +55,7 @@ function changed(
 }
 
 async function listSecrets(deps: Deps, { params, user, setEtag }: Call<'listSecrets'>) {
-  // The project first: a change in between makes the ETag stale and not the list.
+  // Read the project first: a change between the reads then makes the ETag stale, not the list.
   const project = await deps.projects.get(params.id);
   const items = (await deps.secrets.list(params.id)).map(secretView);
   setEtag(projectEtag(project, user.role));
@@ -118,7 +118,7 @@ const secretView = ({ set_at, ...secret }: SecretRecord): Secret => ({
   set_at: time(set_at),
 });
 
-/** Throws validation. */
+/** Checks and encrypts a value. Throws validation. */
 function sealed(
   name: string,
   value: string,

@@ -27,7 +27,7 @@ export type Deps = PartDeps &
   };
 
 /**
- * Reads the readiness. The dashboard gets it too (`system`), because the shipped proxy files keep
+ * Reads the readiness, also for the dashboard (`system`), because the shipped proxy files hide
  * /readyz from the internet.
  */
 type ReadReadiness = () => Promise<SystemReadiness>;

@@ -34,7 +34,7 @@ export function apiTokenRoutes(route: Define, deps: Deps): void {
 }
 
 async function listTokens(deps: Deps, { query, user }: Call<'listTokens'>) {
-  // The list names the projects of all tokens of the user.
+  // Refuse a limited token: the list names the projects of all tokens of the user.
   if (user.access.only !== null)
     throw new DomainError('forbidden', 'a token that is limited to projects cannot list tokens');
   const owner = query.user_id ?? user.id;
@@ -70,7 +70,7 @@ async function projectsOf(
 }
 
 async function createToken(deps: Deps, { body, user }: Call<'createToken'>) {
-  // A token that creates tokens could replace itself before it expires.
+  // Require a session: a token that creates tokens could replace itself before it expires.
   sessionOnly(user);
   if (!atLeast(user.role, body.role))
     throw invalid('role', 'above_own', `must not be above your own role, ${user.role}`);
@@ -96,7 +96,7 @@ async function createToken(deps: Deps, { body, user }: Call<'createToken'>) {
 }
 
 async function deleteToken(deps: Deps, { params, user }: Call<'deleteToken'>) {
-  // The store checks the owner. For other people the token does not exist.
+  // The store checks the owner: other people get not_found.
   await deps.apiTokens.revoke(params.id, user.role === 'admin' ? null : user.id);
   deps.changes.notify('access');
 }

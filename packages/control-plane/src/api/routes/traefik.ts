@@ -1,7 +1,7 @@
 /**
- * Serves the configuration of the reverse proxy, byte for byte as it was hashed. With `wait` the
- * request is held while the proxy already has this configuration. If-None-Match tells what the
- * proxy has. Traefik sends none, so the last answer on the connection counts instead
+ * Serves the configuration of the reverse proxy, byte for byte as it was hashed. With `wait`, the
+ * request is held while the proxy already has this configuration. If-None-Match says which one it
+ * has. Traefik does not send it, so the last answer on the connection counts instead
  * (docs/interfaces.md "Held answers").
  */
 import type { Socket } from 'node:net';
@@ -16,7 +16,7 @@ export type Deps = {
   holds: Pick<Holds, 'begin'>;
 };
 
-/** Shared by all requests. */
+/** State shared by all requests. */
 type Context = Deps & {
   lastOn: WeakMap<Socket, string>;
 };
@@ -34,10 +34,7 @@ function tagOf(hash: string): string {
   return `"${hash}"`;
 }
 
-/**
- * Returns the current configuration, or waits for one that the proxy does not have. Throws
- * routes_unknown.
- */
+/** Returns the current configuration; waits if the proxy already has it. Throws routes_unknown. */
 async function next(
   deps: Deps,
   has: (hash: string) => boolean,
@@ -75,7 +72,7 @@ async function traefikConfig(
   const { bytes, hash } = await next(context, has, (query.wait ?? 0) * 1000, request.ip, reply);
   if (request.method === 'GET') {
     context.lastOn.set(socket, hash);
-    // A configuration counts as fetched only after it was sent completely.
+    // Mark the configuration as fetched only after it was sent completely.
     reply.raw.once('finish', () => context.source.served(hash));
   }
   setEtag(tagOf(hash));

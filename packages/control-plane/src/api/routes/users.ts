@@ -35,7 +35,7 @@ function view(user: UserRecord, setEtag: SetEtag): User {
   return userView(user);
 }
 
-/** Returns the check of If-Match. The store calls it inside the transaction. */
+/** Returns the check of If-Match, which the store calls inside the transaction. */
 function unchanged(ifMatch: string | undefined) {
   return (present: UserRecord): void => checkIfMatch(ifMatch, userEtag(present));
 }

@@ -1,4 +1,4 @@
-/** The volumes on a node. */
+/** Routes of the volumes on a node. */
 import type { NodeVolumes, VolumeState } from '@berth/wire/volume';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
@@ -41,7 +41,10 @@ async function deleteNodeVolumes(deps: Deps, { params, query, access }: Call<'de
   return volumesView(deleting);
 }
 
-/** Admins see all projects, but their tokens can be limited to some. */
+/**
+ * Returns whether the caller, an admin, can see a copy: tokens of admins can be limited to some
+ * projects.
+ */
 export const maySee = (copy: Pick<VolumeCopy, 'project_id'>, { only }: ProjectAccess): boolean =>
   only === null || only.includes(copy.project_id);
 

@@ -2,11 +2,11 @@
  * The newest lines of one log that an agent reads. All viewers of the log share them: a viewer is a
  * place in this buffer, so its cost does not depend on how far it is behind.
  *
- * Batches form a chain: each names the cursor before its first line. They can arrive twice (a
+ * Batches form a chain: each names the cursor before its first line. A batch can arrive twice (a
  * repeated request), late (from another control plane) or not at all. A batch whose predecessor is
- * missing waits for it for a second. Then its first line has a seam: lines before it are missing
- * here, and a viewer that does not have them reads them from the engine, or says that they are
- * missing.
+ * missing waits for the predecessor for one second. Then its first line gets a seam: lines before
+ * it are missing in this channel. A viewer that does not have these lines reads them from the
+ * engine, or says that they are missing.
  */
 import {
   createCursorCounter,
@@ -18,8 +18,8 @@ import {
 import type { LogBatch, RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * Missing lines before a line of the channel. `gap`:
- * the agent dropped lines. A cursor: the lines up to there came to nobody here.
+ * Marks missing lines before a line of the channel. `gap`: the agent dropped lines. A cursor: the
+ * lines up to this cursor did not arrive here.
  */
 export type Seam = 'gap' | LogCursor;
 export type ChannelLine = {
@@ -27,14 +27,14 @@ export type ChannelLine = {
   stream: RuntimeStream;
   text: string;
   cursor: LogCursor;
-  /** Numbers the lines of this channel. */
+  /** Position of the line in this channel. */
   pos: number;
   seam: Seam | null;
 };
 export type ChannelBounds = { lines: number; bytes: number };
 type Batch = Omit<LogBatch, 'node_id'>;
 type Clocks = {
-  /** Clock of the control plane, in ms. */
+  /** Wall clock of the control plane, in ms. */
   now: () => number;
   monotonic: () => number;
 };
@@ -43,38 +43,41 @@ export type Channel = {
   bounds: ChannelBounds;
   clocks: Clocks;
   lines: ChannelLine[];
-  /** Lines before this index were dropped. */
+  /** Index of the first kept line; the lines before this index were dropped. */
   head: number;
   bytes: number;
   /** Position of the newest line. */
   tail: number;
-  /** The newest line. */
+  /** Cursor of the newest line. */
   end: LogCursor | null;
-  /** Number of lines that were dropped because of the bounds, and the newest of them. */
+  /**
+   * Number of lines that were dropped because of the bounds, and the cursor of the newest dropped
+   * line.
+   */
   dropped: number;
   newestDropped: LogCursor | null;
   /** Number of lines that the agent dropped, or whose batch did not arrive. */
   missing: number;
-  /** The run of the agent's reader, and the runs before it. */
+  /** Id of the agent's present reader, and the ids of the readers before it. */
   epoch: string | null;
   earlierEpochs: string[];
-  /** The number that the next batch of this epoch begins with; null: any. */
+  /** Number with which the next batch of this epoch must begin; null: any number. */
   expected: number | null;
-  /** Missing lines before the next line. */
+  /** Seam for the next line: lines before it are missing. */
   seam: Seam | null;
-  /** Counts the lines of an agent of 0.1.0, which have no cursors. */
+  /** Assigns cursors to the lines of a 0.1.0 agent, which sends none. */
   cursorOf: CursorCounter;
   early: Map<number, Batch>;
   timer: NodeJS.Timeout | undefined;
-  /** The agent has said that the last line was sent. */
+  /** True after the agent said that it has sent the last line. */
   hasEnded: boolean;
   /** Why the agent cannot read the log; null if it can. */
   problem: string | null;
-  /** Older lines in the range of a `read` that were not sent. */
+  /** Number of older lines in the range of a `read` that were not sent. */
   leftOut: number;
-  /** With a `read`: the newest line of the log; undefined: the agent does not say it. */
+  /** With a `read`: cursor of the log's newest line; undefined if the agent does not send it. */
   last: LogCursor | null | undefined;
-  /** With a `read`: the log does not have the line to begin after. */
+  /** With a `read`: the log no longer has the line after which the read must begin. */
   isReset: boolean;
   /** Monotonic time of the last batch; null before the first. */
   heardAt: number | null;
@@ -83,11 +86,14 @@ export type Channel = {
   listeners: Set<() => void>;
 };
 
-/** A batch that comes by way of another control plane can be overtaken by its successor. */
+/**
+ * How long a batch waits for its predecessor. A batch from another control plane can be overtaken
+ * by its successor.
+ */
 const WAIT_FOR_GAP_MS = 1_000;
 const MOST_EARLY = 4;
 const MOST_EPOCHS = 4;
-/** A smaller difference of the clocks can be the time that the batch took. */
+/** Ignored difference of the clocks: it can be the time that the batch took to arrive. */
 const CLOCK_TOLERANCE_MS = 5_000;
 /** Bytes of a line in memory, besides its text. */
 const LINE_BYTES = 120;
@@ -124,7 +130,7 @@ export const createChannel = (
   listeners: new Set(),
 });
 
-/** Takes a batch of the agent. */
+/** Adds a batch of the agent to the channel. */
 export function deliver(channel: Channel, batch: Batch): void {
   if (channel.earlierEpochs.includes(batch.epoch)) return;
   channel.heardAt = channel.clocks.monotonic();
@@ -143,7 +149,7 @@ export function deliver(channel: Channel, batch: Batch): void {
 function beginEpoch(channel: Channel, batch: Batch): void {
   if (channel.epoch !== null) channel.earlierEpochs.push(channel.epoch);
   if (channel.earlierEpochs.length > MOST_EPOCHS) channel.earlierEpochs.shift();
-  // A reader that ran when this channel began: it did not send the earlier lines to here.
+  // This reader ran before the channel began, so it did not send its first lines to this channel.
   channel.expected = channel.epoch === null && batch.first > 0 ? null : 0;
   channel.epoch = batch.epoch;
   channel.cursorOf = createCursorCounter('');
@@ -153,7 +159,7 @@ function beginEpoch(channel: Channel, batch: Batch): void {
   channel.offset = Math.abs(off) > CLOCK_TOLERANCE_MS ? Math.round(off / 1000) * 1000 : 0;
 }
 
-/** Appends the batches that wait, up to the first one whose predecessor is missing. */
+/** Appends the waiting batches, up to the first one whose predecessor is missing. */
 function appendEarly(channel: Channel, isLate: boolean): void {
   const { early } = channel;
   for (const first of [...early.keys()].sort((a, b) => a - b)) {
@@ -170,7 +176,7 @@ function appendEarly(channel: Channel, isLate: boolean): void {
 const isNext = ({ expected, end }: Channel, { first, after, reset }: Batch): boolean =>
   first <= (expected ?? 0) || reset === true || covers(end, after ?? null);
 
-/** Whether a reader that has the lines up to `last` has those up to `cursor`. */
+/** Returns whether a reader that has the lines up to `last` also has the lines up to `cursor`. */
 const covers = (last: LogCursor | null, cursor: LogCursor | null): boolean =>
   last !== null && cursor !== null && isSameRun(last, cursor) && !isAfter(cursor, last);
 
@@ -208,7 +214,10 @@ function cursorOf(
     : { run, at: record ?? at, ordinal: ordinal ?? 0 };
 }
 
-/** Missing lines between the newest line of the channel and the batch. Null: none. */
+/**
+ * Returns the seam between the newest line of the channel and the batch; null if no lines are
+ * missing.
+ */
 function seamBefore({ expected, end }: Channel, batch: Batch): Seam | null {
   const { run, first, lines, gap, reset, after = null } = batch;
   const [line] = lines;
@@ -236,24 +245,24 @@ function trim(channel: Channel): void {
   channel.head = 0;
 }
 
-/** Where a viewer is. */
+/** Position of a viewer in the log. */
 export type Place = {
-  /** The newest line that it has; null: the log had no line. */
+  /** Cursor of the newest line that the viewer has; null: the log had no line. */
   last: LogCursor | null;
-  /** The position of that line in the channel; null: it did not come from the channel. */
+  /** Position of this line in the channel; null: the line did not come from the channel. */
   pos: number | null;
 };
-/** Consecutive lines. */
+/** Consecutive lines of a channel. */
 export type Stretch = {
   lines: ChannelLine[];
   /**
-   * Before the first line. `hole`: lines that the engine still has can be missing. `gap`: the agent
-   * or this channel dropped lines.
+   * State before the first line. `hole`: lines that the engine still has can be missing. `gap`: the
+   * agent or this channel dropped lines.
    */
   before: 'nothing' | 'gap' | 'hole';
 };
 
-/** Returns the lines after the place up to the next seam, within bounds. */
+/** Returns the lines after the place up to the next seam, within the bounds. */
 export function stretchAfter(
   channel: Channel,
   place: Place,
@@ -280,11 +289,11 @@ function beforeOf(channel: Channel, index: number, { last, pos }: Place): Stretc
   const isOldest = pos === null && index === channel.head;
   const before = seam ?? (isOldest ? channel.newestDropped : null);
   if (before === null || covers(last, before)) return 'nothing';
-  // The log was empty, and the agent began to follow it then.
+  // The log was empty when the agent began to follow it, so no lines are missing.
   return last === null && before.ordinal === -1 ? 'nothing' : 'hole';
 }
 
-/** The index of the line after a cursor. */
+/** Returns the index of the line after a cursor. */
 function joinIndex({ lines, head }: Channel, last: LogCursor | null): number {
   if (last === null) return head;
   for (let i = lines.length - 1; i >= head; i -= 1)
@@ -292,7 +301,7 @@ function joinIndex({ lines, head }: Channel, last: LogCursor | null): number {
   return head;
 }
 
-/** The index of the line after a position. */
+/** Returns the index of the line after a position. */
 function indexAfter({ lines, head }: Channel, pos: number): number {
   let [low, high] = [head, lines.length];
   while (low < high) {
@@ -321,7 +330,8 @@ export function closeChannel(channel: Channel): void {
 }
 
 /**
- * Resolves to true when the condition holds after a change of the channel, and to false after `ms`.
+ * Resolves to true when the condition becomes true after a change of the channel, and to false
+ * after `ms`.
  */
 export function waitFor(
   channel: Channel,

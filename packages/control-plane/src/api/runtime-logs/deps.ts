@@ -1,4 +1,4 @@
-/** Stores and settings that the runtime logs share; each file picks from them. */
+/** Stores and settings that the files of runtime logs share. */
 import type { Changes } from '../../domain/platform/changes.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';

@@ -1,4 +1,4 @@
-/** Lines of runtime logs as the API shows them. */
+/** Converts lines of runtime logs to the form of the API. */
 import type { QueryOf } from '@berth/wire/routes';
 import type { ContainerExit, RuntimeLine, RuntimeLogs } from '@berth/wire/runtime';
 import type { ExitRecord } from '../../domain/deployments/runtime-logs.ts';
@@ -15,7 +15,7 @@ export const rangeOf = ({
   until: until === undefined ? null : Date.parse(until),
 });
 
-/** A time of the node's clock. `offset` corrects it if that clock is wrong. */
+/** Returns a time of the node's clock, corrected by `offset` if that clock is wrong. */
 export const correctedTime = (at: string, offset: number): string =>
   offset === 0 ? at : time(Date.parse(at) + offset);
 
@@ -50,7 +50,7 @@ export const endOf = ({ container, exit_code, finished_at }: ExitRecord): string
   return `${container}, which ended${when}${code}`;
 };
 
-/** The stored last lines of the newest end, within the range of the query. */
+/** Returns the stored last lines of the newest ended container, within the range of the query. */
 export function storedLines(
   exits: readonly ExitRecord[],
   query: LogQuery,

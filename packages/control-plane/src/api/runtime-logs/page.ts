@@ -64,7 +64,7 @@ async function readTarget(
   };
 }
 
-/** Where nothing runs, the stored end of the newest container answers. */
+/** Returns the stored end of the newest container, for a project without a running one. */
 export async function lastEnd(
   { stores }: Pick<PageDeps, 'stores'>,
   projectId: string,

@@ -1,7 +1,7 @@
 /**
  * The logs that viewers at this control plane want, and the lines that agents send for them. A node
- * reads a log once, whatever the number of viewers: they share a channel. A batch goes on to the
- * other control planes that want it (LogRelay).
+ * reads a log once, whatever the number of viewers, because they share a channel. A batch is also
+ * passed on to the other control planes that want the log (LogRelay).
  */
 import { randomBytes } from 'node:crypto';
 import { type LogBatch, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
@@ -33,12 +33,12 @@ export type ReaderLimits = {
   follows: number;
   followsOfNode: number;
   reads: number;
-  /** Lines and bytes of a channel. Together with `follows` and `reads` they bound the memory. */
+  /** Limits of a channel. Together with `follows` and `reads` they limit the memory. */
   follow: { lines: number; bytes: number };
   read: { lines: number; bytes: number };
   readMs: number;
   lingerMs: number;
-  /** A viewer must take the lines that are in memory for it alone within this time. */
+  /** Time limit in ms in which a viewer must receive the lines that are in memory only for it. */
   slowMs: number;
   linesPerSecond: number;
 };
@@ -53,7 +53,7 @@ export const READER_LIMITS: ReaderLimits = {
   slowMs: 30_000,
   linesPerSecond: 20_000,
 };
-/** Lines that an agent of 0.1.0 sends at first, besides the new ones. */
+/** Number of older lines that a 0.1.0 agent sends first. */
 const FOLLOW_OVERLAP_LINES = 5_000;
 
 export type ReadRequest = {
@@ -63,31 +63,34 @@ export type ReadRequest = {
   since: number | null;
   until: number | null;
   stream: RuntimeStream | null;
-  /** The lines from this time of a cursor on. */
+  /** Cursor time at which the lines begin. */
   after: string | null;
-  /** Most bytes of the lines in memory. */
+  /** Maximum bytes of the lines in memory. */
   bytes?: number;
 };
 export type ReadResult = {
   lines: ChannelLine[];
-  /** The range has older lines. */
+  /** True if the range has older lines. */
   isCut: boolean;
-  /** Lines that the request asks for did not fit into its bytes. */
+  /** True if lines of the requested range did not fit into `bytes`. */
   isOverBytes: boolean;
-  /** The newest line of the log; undefined: unknown. */
+  /** Cursor of the log's newest line; undefined: unknown. */
   last: LogCursor | null | undefined;
-  /** The log does not have the line of `after`. */
+  /** True if the log no longer has the line of `after`. */
   isReset: boolean;
-  /** Correction of the times of the node, in ms. */
+  /** Correction of the node's times, in ms. */
   offset: number;
-  /** Why lines are missing. */
+  /** Why lines are missing; null if none are. */
   problem: string | null;
 };
-/** Where a reader of the agent begins: at a cursor's time, or else at a time of this control plane. */
+/**
+ * Where a reader of the agent begins: at a cursor's time, otherwise at a time of this control
+ * plane.
+ */
 export type FollowBegin = { after: string | null; since: number };
 export type Held = {
   channel: Channel;
-  /** Monotonic time of the beginning. */
+  /** Monotonic time at which the reader began. */
   since: number;
   release(): void;
 };
@@ -96,22 +99,25 @@ type Target = { id: string; node_id: string | null };
 export type Readers = {
   limits: ReaderLimits;
   /**
-   * Reads the log of a deployment from now on. Call `release` in a `finally`. Throws
+   * Follows the log of a deployment from now on. Call `release` in a `finally`. Throws
    * too_many_requests.
    */
   follow(deployment_id: string, node_id: string, begin: FollowBegin): Promise<Held>;
-  /** Whether `follow` of all these would succeed now. */
+  /** Returns whether `follow` of all these targets would succeed now. */
   hasRoom(targets: readonly Target[]): boolean;
   /**
    * Reads a part of the log once. Equal requests at the same time share one read. Throws
    * too_many_requests.
    */
   read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
-  /** Takes a batch of an agent. `wait_ms`: when it can send the next one. */
+  /** Accepts a batch of an agent. `wait_ms`: time until the agent can send the next batch. */
   accept(key: string, batch: LogBatch): Promise<{ wanted: boolean; wait_ms: number }>;
-  /** The wants for a node, as its agent gets them. */
+  /** Returns the wants for a node in the form that its agent gets. */
   wantsOf(node_id: string): Promise<LogWant[]>;
-  /** Changes with the wants for a node, and is the same at each control plane; null: none. */
+  /**
+   * Returns a tag that changes with the wants for a node and is equal at each control plane; null
+   * if there are none.
+   */
   tagOf(node_id: string): string | null;
   counts(): { follows: number; reads: number; lines: number; lost: number };
   close(): Promise<void>;
@@ -123,9 +129,9 @@ type State = {
   now: () => number;
   wants: Wants;
   reading: Map<string, Promise<ReadResult>>;
-  /** Lines of channels: those that came, and those of closed channels that did not. */
+  /** Number of lines that arrived in channels, and of lines that closed channels missed. */
   taken: { lines: number; lost: number };
-  /** Lines that agents can send now. */
+  /** Number of lines that agents can send now. */
   budget: { lines: number; at: number };
 };
 
@@ -175,12 +181,12 @@ async function follow(
 
 const followKey = (deployment_id: string): string => `f-${deployment_id}`;
 
-/** Takes part in the reader of other viewers. */
+/** Joins the reader that other viewers use. */
 function sharedFollow(state: State, deployment_id: string, node_id: string): OwnWant | null {
   const own = state.wants.own.get(followKey(deployment_id));
   if (own === undefined) return null;
   if (own.want.node_id !== node_id) {
-    // The deployment moved to another node.
+    // End the reader: the deployment moved to another node.
     remove(state, own);
     return null;
   }
@@ -221,7 +227,7 @@ async function newFollow(
 function release(state: State, own: OwnWant): void {
   own.viewers -= 1;
   if (own.viewers > 0) return;
-  // Waits for viewers who come back: a browser that reloads, a client that reconnects.
+  // Keep the reader for a while: a browser might reload, or a client might reconnect.
   const lingerMs = state.wants.isClosed ? 0 : state.limits.lingerMs;
   own.ending = setTimeout(() => remove(state, own), lingerMs).unref();
 }
@@ -352,7 +358,7 @@ async function accept(
   return { wanted: true, wait_ms: spend(state, batch.lines.length) };
 }
 
-/** Takes a batch that another control plane got. */
+/** Accepts a batch that another control plane received. */
 function takeMessage(state: State, message: string): void {
   const { key, batch } = JSON.parse(message) as { key: string; batch: LogBatch };
   const own = state.wants.own.get(key);
@@ -365,8 +371,8 @@ function take({ taken }: State, channel: Channel, batch: LogBatch): void {
 }
 
 /**
- * Spends lines of the budget of this control plane, which all agents share. Returns how long the
- * sender waits.
+ * Takes lines from the budget of this control plane, which all agents share. Returns the time in ms
+ * that the sender must wait.
  */
 function spend(state: State, lines: number): number {
   const { linesPerSecond } = state.limits;

@@ -4,12 +4,12 @@
  *
  *   DEPLOYMENT~TIME~TIME,ORDINAL:RUN,DEPLOYMENT~…
  *
- * A control plane of 0.1.0 reads the first part: the times of the newest lines of both streams. It
- * ignores the second one.
+ * A 0.1.0 control plane reads the first part, the times of the newest lines of both streams, and
+ * ignores the second part.
  */
 import type { LogCursor } from '@berth/wire/log-cursor';
 
-/** Deployments that an id names, the newest ones. */
+/** Maximum number of deployments in an id; the newest ones are kept. */
 const MOST = 4;
 const MOST_CHARS = 2_000;
 
@@ -23,7 +23,7 @@ const DEPLOYMENT = /^[\w-]{1,64}$/;
 const TIME = /^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)?$/;
 const REST = /^(\d{1,9}):([A-Za-z0-9]{0,64})$/;
 
-/** Returns the cursors of an id. The client can send anything: parts that it cannot read are left out. */
+/** Returns the cursors of an id. The client can send any text, so unreadable parts are ignored. */
 export function cursorsIn(id: string | string[] | undefined): Map<string, LogCursor> {
   const cursors = new Map<string, LogCursor>();
   if (typeof id !== 'string' || id.length > MOST_CHARS) return cursors;

@@ -1,8 +1,8 @@
 /**
  * The log of one deployment for one viewer: the lines before now, then the new ones, as one
- * sequence of cursors. The new lines come from a channel. Where the channel has no lines after the
- * newest one that was shown, they are read from the engine once; what is not there either is
- * announced as missing.
+ * sequence of cursors. The new lines come from a channel. If the channel has a hole after the
+ * newest line shown, the source reads the missing lines from the engine once. It announces lines
+ * that are missing there too.
  */
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { isAfter, isSameRun, type LogCursor } from '@berth/wire/log-cursor';
@@ -21,26 +21,31 @@ export type Source = {
   viewer: Viewer;
   target: Target;
   signal: AbortSignal;
-  /** The deployment no longer runs. */
+  /** Returns whether the deployment no longer runs. */
   isEnding: () => boolean;
   place: Place;
-  /** The time of the newest line that was shown, as the viewer got it. */
+  /** Time of the newest line shown, in the form that the viewer got. */
   shownAt: string | null;
-  /** The log was read: the viewer has its lines up to the place. */
+  /** True after the first read: the viewer has the lines up to the place. */
   hasBegun: boolean;
-  /** The read does not tell where the log ended: it failed, or an agent of 0.1.0 had no lines. */
+  /**
+   * True if the read did not tell where the log ended: it failed, or a 0.1.0 agent had no lines.
+   */
   isEndUnknown: boolean;
-  /** Why the log cannot be read, as the viewer was told. */
+  /** The last reason why the log cannot be read that was sent to the viewer. */
   toldProblem: string;
-  /** Reads in a row that failed. */
+  /** Number of failed reads in a row. */
   failedReads: number;
-  /** Monotonic time of the last read that filled a hole. */
+  /** Monotonic time of the last read of missing lines. */
   filledAt: number;
 };
 
-/** How often a source looks whether its node can be read. */
+/** Interval at which a source checks whether its node can be read. */
 export const LOOK_MS = 2_000;
-/** An agent sends something at least every 5 s while it reads a log. */
+/**
+ * After this silence the reader counts as dead: an agent sends something at least every 5 s while
+ * it reads a log.
+ */
 const SILENT_MS = 15_000;
 /**
  * The agent counts the age of a request from the moment at which it hears of the request. A read of
@@ -48,11 +53,11 @@ const SILENT_MS = 15_000;
  */
 const LATE_MS = 10_000;
 const LINES_AT_ONCE = 500;
-/** A viewer causes at most one read of missing lines in this time. */
+/** Minimum time between two reads of missing lines for one viewer. */
 const FILL_EVERY_MS = 5_000;
 /**
- * Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines
- * that are being sent.
+ * Limits in bytes of the memory for one viewer alone: the first lines of a deployment, and the
+ * lines that are being sent.
  */
 const FIRST_BYTES = 512 * 1024;
 const PAGE_BYTES = 64 * 1024;
@@ -76,7 +81,10 @@ export const createSource = (
   filledAt: -Infinity,
 });
 
-/** The newest line that the viewer has: from this stream, or from the one that it resumes. */
+/**
+ * Returns the newest line that the viewer has: from this stream, or from the stream that it
+ * resumes.
+ */
 const cursorOf = ({ cursors, resumed }: Viewer, { id }: Target): LogCursor | null =>
   cursors.get(id) ?? resumed.get(id) ?? null;
 
@@ -91,7 +99,7 @@ export async function runSource(source: Source): Promise<void> {
   }
 }
 
-/** Returns whether the log was followed to its end. */
+/** Sends the log. Returns whether it was followed to its end. */
 async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
   const { viewer, target } = source;
   const since = viewer.deps.now();
@@ -110,7 +118,9 @@ async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
   }
 }
 
-/** Others took the room after this stream began. */
+/**
+ * Tells the viewer that too many logs are being read: others took the room after this stream began.
+ */
 async function tellFull(source: Source, node: NodeRecord, error: unknown): Promise<null> {
   if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
   await tell(source, node.hostname, error.message);
@@ -118,8 +128,8 @@ async function tellFull(source: Source, node: NodeRecord, error: unknown): Promi
 }
 
 /**
- * Sends the lines of the engine's log after the place, or those that the request asks for. Returns
- * whether the log could be read.
+ * Sends the lines of the engine's log after the place, or the lines that the request asks for.
+ * Returns whether the log could be read.
  */
 async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
   const { viewer, target, signal } = source;
@@ -149,7 +159,7 @@ async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
   return endHistory(source, node, read);
 }
 
-/** Moves the place to the end of what was read. */
+/** Moves the place to the end of the lines read. */
 async function endHistory(source: Source, node: NodeRecord, read: ReadResult): Promise<boolean> {
   const { last } = source.place;
   source.isEndUnknown = last === null && (read.problem !== null || read.last === undefined);
@@ -171,7 +181,7 @@ async function endHistory(source: Source, node: NodeRecord, read: ReadResult): P
 
 function historyRange({ viewer, target, place, hasBegun }: Source) {
   if (place.last !== null) return { tail: MAX_TAIL, since: null, after: place.last.at };
-  // A deployment that starts while the stream is open is shown from its first line.
+  // Show a deployment that starts while the stream is open from its first line.
   if (hasBegun || !viewer.firstTargets.has(target.id))
     return { tail: MAX_TAIL, since: null, after: null };
   const { query, beganAt } = viewer;
@@ -200,7 +210,7 @@ function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadRe
   return read.isReset || (read.isCut && read.lines[0] === first);
 }
 
-/** Sends the new lines until the agent says that the last one was sent. */
+/** Sends the new lines until the agent says that it sent the last one. */
 async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<void> {
   const { viewer, signal } = source;
   const { channel } = held;
@@ -221,7 +231,7 @@ async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<vo
         await sendLines(source, lines, channel.offset);
       });
       source.place.pos = lines.at(-1)?.pos ?? null;
-      // Other requests come between two parts.
+      // Let other requests run between two parts.
       await setImmediate();
       continue;
     }
@@ -237,7 +247,7 @@ async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<vo
   }
 }
 
-/** Too many logs are being read: the hole stays. */
+/** Ignores the error that too many logs are being read: the missing lines stay missing. */
 function ignoreFull(error: unknown): void {
   if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
 }
@@ -284,7 +294,7 @@ async function tellChannelProblem(source: Source, node: NodeRecord, held: Held):
   await tell(source, node.hostname, `node ${node.hostname} has sent nothing for ${seconds} s`);
 }
 
-/** Tells the viewer once why the log cannot be read. */
+/** Tells the viewer why the log cannot be read, once for each reason. */
 async function tell(source: Source, node: string | null, message: string): Promise<void> {
   if (source.toldProblem === message) return;
   source.toldProblem = message;

@@ -1,7 +1,7 @@
 /**
- * Runtime logs as a live stream. Events: `line` (a RuntimeLine), `lost` (lines can be missing here),
- * `gone` (a node cannot be read now). A stream has one source for each deployment that runs, and
- * goes on with the next deployment of the project.
+ * Runtime logs as a live stream. Events: `line` (a RuntimeLine), `lost` (lines can be missing
+ * here), `gone` (a node cannot be read now). A stream has one source for each running deployment,
+ * and continues with the next deployment of the project.
  */
 import type { RefCounts } from '@berth/kit/ref-count';
 import { DEFAULT_TAIL } from '@berth/wire/runtime';
@@ -23,14 +23,14 @@ export type StreamCall = {
   projectId: string;
   userId: string;
   query: LogQuery;
-  /** Throws when the caller's rights have ended. */
+  /** Checks the caller's rights again. Throws if they have ended. */
   recheck: () => Promise<unknown>;
   request: FastifyRequest;
   reply: FastifyReply;
 };
 
 const HEARTBEAT_MS = 15_000;
-/** Time that a stream gives to the last lines of a container that is being removed. */
+/** How long a stream waits for the last lines of a container that is being removed. */
 const LAST_LINES_MS = 60_000;
 const MOST_STREAMS_OF_ONE = 8;
 
@@ -111,7 +111,7 @@ function createViewer(
 type Running = {
   stop: AbortController;
   node_id: string | null;
-  /** Monotonic time since when the deployment no longer runs; null: it runs. */
+  /** Monotonic time since which the deployment no longer runs; null while it runs. */
   endingAt: number | null;
 };
 type Sources = Map<string, Running>;
@@ -119,11 +119,11 @@ type ProjectStream = {
   viewer: Viewer;
   sources: Sources;
   projectId: string;
-  /** The error of a source. */
+  /** The error with which a source ended. */
   failure: unknown;
 };
 
-/** Keeps one source for each deployment that runs, until the stream ends. */
+/** Keeps one source for each running deployment until the stream ends. */
 async function followProject(stream: ProjectStream): Promise<never> {
   const { viewer, sources, projectId } = stream;
   const { deps, hold, query, resumed } = viewer;
@@ -131,8 +131,8 @@ async function followProject(stream: ProjectStream): Promise<never> {
   let wasIdle = false;
   for (;;) {
     const changed = deps.changes.wait('work', LOOK_MS, hold.signal);
-    // Ends the stream when the token expires, the user is disabled or cannot see the project any
-    // more.
+    // Ends the stream when the token expires, the user is disabled or can no longer see the
+    // project.
     await viewer.recheck();
     await deps.stores.projects.get(projectId);
     const targets = await targetsOf(deps, projectId, query.deployment_id);
@@ -199,7 +199,7 @@ function start(stream: ProjectStream, target: Target): void {
     });
 }
 
-/** Says that no container runs, after its stored last lines. */
+/** Sends the stored last lines and then says that no container runs. */
 async function sayIdle(
   { viewer, projectId }: ProjectStream,
   named: Target | null,

@@ -1,4 +1,4 @@
-/** Which deployments of a project have a log to read now, and on which nodes. */
+/** Finds which deployments of a project have a log to read now, and on which nodes. */
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { isTerminal } from '@berth/wire/vocabulary';
 import { isOnline } from '../../domain/nodes/placement.ts';
@@ -10,7 +10,7 @@ import { time } from '../views.ts';
 export type Target = { id: string; node_id: string | null; ended: boolean };
 export type TargetDeps = Pick<RuntimeLogDeps, 'stores' | 'now' | 'limits'>;
 
-/** Deployments of one project that a stream follows at once. */
+/** Maximum number of deployments of one project that a stream follows at once. */
 export const MOST_SOURCES = 6;
 
 export async function deploymentOf(
@@ -22,8 +22,7 @@ export async function deploymentOf(
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
-  // The caller cannot see the other project, so its deployments get the answer of those that do
-  // not exist.
+  // A deployment of a project that the caller cannot see gets the same answer as a missing one.
   if (deployment?.project_id !== projectId)
     throw new DomainError('not_found', 'the project has no such deployment');
   return deployment;

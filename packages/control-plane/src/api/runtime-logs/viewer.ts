@@ -1,4 +1,4 @@
-/** One open stream of runtime logs, and what is sent on it. */
+/** One open stream of runtime logs, and the state of its client. */
 import type { LogCursor } from '@berth/wire/log-cursor';
 import type { GoneNode } from '@berth/wire/runtime';
 import type { RuntimeLogDeps } from './deps.ts';
@@ -16,26 +16,26 @@ export type Viewer = {
   stream: EventStream;
   hold: Hold;
   query: LogQuery;
-  /** When the stream began, by the clock of the control plane. */
+  /** When the stream began, by the control plane's wall clock. */
   beganAt: number;
-  /** Throws when the caller's rights have ended. */
+  /** Checks the caller's rights again. Throws if they have ended. */
   recheck: () => Promise<unknown>;
   /** Monotonic time of the last check of the rights. */
   checkedAt: number;
-  /** The newest line of each deployment that the client had when the stream began (Last-Event-ID). */
+  /** Newest line of each deployment that the client had when the stream began (Last-Event-ID). */
   resumed: ReadonlyMap<string, LogCursor>;
-  /** The newest line of each deployment that was sent. */
+  /** Newest line of each deployment that was sent. */
   cursors: Map<string, LogCursor>;
-  /** Deployments that ran when the stream began: the client gets the lines that it asks for. */
+  /** Deployments that ran when the stream began: the client gets their older lines as requested. */
   firstTargets: Set<string>;
   /** Monotonic time of the last event. */
   quietSince: number;
 };
 
-/** Lines reach a viewer whose rights ended for at most this time. */
+/** Longest time during which a viewer whose rights ended still gets lines. */
 const RIGHTS_MS = 500;
 
-/** Checks the rights of the caller: not for each part of a fast log, which would cost too much. */
+/** Checks the caller's rights, but not for each part of a fast log, which would cost too much. */
 export async function checkRights(viewer: Viewer): Promise<void> {
   if (performance.now() - viewer.checkedAt < RIGHTS_MS) return;
   await viewer.recheck();
@@ -51,8 +51,8 @@ export const sendGone = (viewer: Viewer, data: GoneNode): Promise<void> =>
   send(viewer, [{ event: 'gone', data }]);
 
 /**
- * Ends the stream if the viewer does not take what `work` sends: what it does not take stays in
- * memory.
+ * Aborts the stream if the viewer does not receive in time what `work` sends, because unsent lines
+ * stay in memory.
  */
 export async function inTime({ stream, deps }: Viewer, work: () => Promise<void>): Promise<void> {
   const timer = setTimeout(() => stream.abort(), deps.readers.limits.slowMs);

@@ -1,7 +1,7 @@
 /**
- * The logs that control planes want from the nodes. With several control planes on one database the
- * wants are rows (`log_wants`), because the agent can ask any of them. With one control plane they
- * are in memory.
+ * The logs that control planes want from the nodes. If several control planes share one database,
+ * the wants are rows (`log_wants`), because the agent can ask any control plane. Otherwise they are
+ * in memory.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
@@ -34,12 +34,12 @@ export type Wants = {
   own: Map<string, OwnWant>;
   /** Wants of the other control planes, as of the last refresh. */
   others: WantRecord[];
-  /** For each node: changes with its wants, and is the same at each control plane. */
+  /** Tag for each node: it changes with the node's wants, and is equal at each control plane. */
   tags: Map<string, string>;
   timer: NodeJS.Timeout | undefined;
   renewedAt: number;
   isClosed: boolean;
-  /** Ends the notifications of other control planes. */
+  /** Stops listening to other control planes. */
   unsubscribe: () => void;
 };
 
@@ -47,7 +47,7 @@ export const WANT_MS = 30_000;
 const RENEW_MS = 5_000;
 const REFRESH_MS = 2_000;
 
-/** `onMessage` takes the batches that other control planes pass on. */
+/** `onMessage` receives the batches that other control planes pass on. */
 export function createWants(deps: WantDeps, onMessage: (message: string) => void): Wants {
   const { logRelay } = deps.stores;
   const wants: Wants = {
@@ -158,7 +158,7 @@ export async function closeWants(wants: Wants): Promise<void> {
   if (logRelay !== null) await logWants.removeOwner(wants.owner).catch(() => undefined);
 }
 
-/** Returns the wants for a node, as its agent gets them. */
+/** Returns the wants for a node in the form that its agent gets. */
 export async function listWants(wants: Wants, node_id: string): Promise<LogWant[]> {
   const { stores, uptime, now } = wants.deps;
   const rows =
@@ -179,20 +179,20 @@ function wantView(row: WantRecord, now: number): LogWant {
   const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
   const ago = (at: number | null): number | null =>
     at === null ? null : Math.max(0, Math.round(now - at));
-  // A log that is followed begins at its position, once it has one.
+  // A followed log begins at its position, once it has one.
   const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
   const until_ago_ms = ago(until_at);
   return { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms, stream, after: position };
 }
 
 /**
- * Several control planes follow the log: a new reader begins where the one that is furthest behind
- * needs it.
+ * Merges the wants of several control planes that follow one log: a new reader begins where the
+ * control plane that is furthest behind needs it.
  */
 function furthestBehind(a: LogWant, b: LogWant): LogWant {
   const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
   const positions = [a, b].flatMap(({ after }) => after ?? []);
-  // The row of a control plane of an earlier version has neither.
+  // Rows written by an older control plane lack both columns.
   const isUnknown = [a, b].some(
     ({ after, since_ago_ms }) => after === null && since_ago_ms === null,
   );

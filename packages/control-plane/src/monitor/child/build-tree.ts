@@ -37,9 +37,9 @@ const OTHERS: Record<string, string> = {
 };
 
 /**
- * A folder whose records are still being read. A file is kept as name, size and number, where the
- * lowest bit of the number says whether it is executable. An object for each file would take ten
- * times the memory. Symlinks and folders stand in `others`, at -1 - number.
+ * A folder whose records are still being read. Each file is kept as name, size and number; the
+ * lowest bit of the number says whether the file is executable. An object for each file would need
+ * ten times the memory. Symlinks and folders are in `others`; the number of entry i is -1 - i.
  */
 type Frame = {
   path: Buffer;
@@ -129,7 +129,7 @@ function add(frame: Frame, name: string, size: number, number: number): void {
   frame.numbers.push(number);
 }
 
-/** Yields the entries in order. */
+/** Yields the entries of a folder in order. */
 function* entriesOf(frame: Frame, sums: Buffer): Generator<NamedEntry> {
   const { names, sizes, numbers, others } = frame;
   for (const [i, entry] of others.entries()) add(frame, entry.name, 0, -1 - i);
@@ -160,7 +160,7 @@ function reasonOf(type: number | undefined, other: number | undefined): string {
 }
 
 /**
- * Returns why a symlink is not part of the dataset. Null: its target lies inside the dataset, or
+ * Returns why a symlink is not part of the dataset; null if its target is inside the dataset or
  * does not exist.
  */
 function linkProblem(root: string, path: Buffer, target: Buffer): string | null {
@@ -177,7 +177,7 @@ function linkProblem(root: string, path: Buffer, target: Buffer): string | null 
   try {
     real = realpathSync.native(Buffer.concat([rootBytes, path]), { encoding: 'buffer' });
   } catch {
-    // The target does not exist or is circular, and its text does not lead outside.
+    // The target does not exist or is circular, and its path does not lead outside.
     return null;
   }
   return Buffer.concat([real, Buffer.from('/')])

@@ -1,7 +1,7 @@
 /**
- * The cache of a scan for the next one: the listing, the checksum of each record and the result. It
- * is one file, replaced by rename. If it is lost, damaged or of another version, the next scan
- * hashes every file again.
+ * The cache that a scan leaves for the next one: the listing, the checksum of each record and the
+ * result. It is one file, replaced by rename. If the file is lost, damaged or of another version,
+ * the next scan hashes every file again.
  *
  *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header |
  *   its length, 4 bytes | magic
@@ -23,16 +23,16 @@ export type CacheHeader = {
   records: number;
   sumsDigest: string;
   /**
-   * Files without a checksum, or that must be hashed again because they were written around the
-   * time of the scan.
+   * Number of files without a checksum, including files that must be hashed again because they were
+   * written around the time of the scan.
    */
   unknown: number;
-  /** Result of the scan; null if there is none because the files kept changing. */
+  /** Result of the scan; null if the files kept changing. */
   found: { manifestDigest: string; files: number; bytes: number; skipped: Skipped } | null;
 };
 export type Cache = { header: CacheHeader; listing: Listing; sums(): Buffer | null; close(): void };
 
-/** Returns null if there is no usable cache. */
+/** Opens a cache. Returns null if it is not usable. */
 export function openCache(path: string, root: string): Cache | null {
   let fd: number;
   try {
@@ -73,7 +73,8 @@ function readHeader(fd: number): CacheHeader | null {
 }
 
 /**
- * Appends to the file of the listing (`listingPath`, same file system) and renames it to `path`.
+ * Saves a cache: appends to the file of the listing (`listingPath`, on the same file system) and
+ * renames it to `path`.
  */
 export function saveCache(
   path: string,

@@ -28,7 +28,7 @@ function checkFolder(base: string, path: string): FolderProblem {
   }
   if (!folder.startsWith(root === '/' ? '/' : `${root}/`))
     return { rule: 'outside', message: `“${path}” leads out of the shared storage` };
-  // The path was resolved, but a share can become stale at any time.
+  // Check again: the path was resolved, but a share can become stale at any time.
   const isFolder = resultOrCode(() => statSync(folder).isDirectory());
   if (typeof isFolder !== 'boolean')
     return { rule: 'unreachable', message: `“${path}” ${reasonOf(isFolder.code)}` };

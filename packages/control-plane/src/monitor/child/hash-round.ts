@@ -10,11 +10,13 @@ const NAMED = 5;
 const ZEROS = Buffer.alloc(32);
 
 export type Round = {
-  /** 32 bytes for each record; zeros if the record is no file or its checksum is unknown. */
+  /**
+   * Checksums, 32 bytes for each record; zeros if the record is no file or its checksum is unknown.
+   */
   sums: Buffer;
   /**
-   * Records that the old listing does not have; all records if there is none. `first`: encoded
-   * paths of at most five.
+   * Records that the old listing does not have; all records if there is no old listing. `first`:
+   * encoded paths of the first five or fewer.
    */
   fresh: { count: number; first: string[] };
   /** Number of files that changed while they were hashed. */
@@ -25,17 +27,17 @@ export type KnownSums = { listing: Listing; sums: Buffer };
 export type RoundOptions = {
   root: string;
   old: KnownSums | null;
-  /** False: hash all files; `old` only tells which records are new. */
+  /** If false, hash all files; `old` then only tells which records are new. */
   trustSums: boolean;
   workers: number;
   onHashed: (files: number, bytes: () => number) => void;
-  /** Saves the checksums known so far, at this interval. */
+  /** Saves the known checksums at this interval. */
   keep: { everyMs: number; sums: (sums: Buffer) => Promise<void> };
 };
 
 /**
- * `records`: number of records in the listing. Throws ShareUnreachableError with the first file
- * that cannot be read.
+ * Hashes the files of a listing. `records`: number of records in the listing. Throws
+ * ShareUnreachableError for the first file that cannot be read.
  */
 export async function hashRound(
   listing: Listing,
@@ -52,8 +54,8 @@ export async function hashRound(
   let failed: Error | null = null;
   let files = 0;
   const take = (file: { path: Buffer; size: number; index: number }, result: HashResult): void => {
-    // Another size: the name led to another file while it was hashed. The next listing might not
-    // show that.
+    // If the size differs, the name led to another file during the hashing, and the next listing
+    // might not show that.
     if (result.kind === 'ok' && result.size === file.size)
       round.sums.set(result.sha256, 32 * file.index);
     else if (result.kind !== 'error') round.unknown++;
@@ -91,8 +93,8 @@ export async function hashRound(
     });
     if (waiting !== null) full.push(waiting);
   };
-  // Known checksums come first: a scan that is killed while it hashes must not save fewer than it
-  // started with.
+  // Take over known checksums first: a scan that is killed during the hashing must not save fewer
+  // checksums than it started with.
   await eachRecord(listing, takeOver);
   const keeper = startKeeper(keep.everyMs, () => keep.sums(round.sums));
   try {
@@ -110,7 +112,10 @@ export async function hashRound(
   }
 }
 
-/** Saves never overlap. `stop` waits for a running save and rejects with the first error. */
+/**
+ * Saves checksums at an interval, never twice at a time. `stop` waits for a running save and
+ * rejects with the first error.
+ */
 function startKeeper(everyMs: number, keep: () => Promise<void>): { stop(): Promise<void> } {
   let last: Promise<void> = Promise.resolve();
   let busy = false;

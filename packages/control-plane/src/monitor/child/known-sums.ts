@@ -1,21 +1,21 @@
 /**
- * Finds the records of one listing in another. A file with a byte-identical record has the known
- * checksum.
+ * Finds the records of one listing in another. Byte-identical records of a file mean that its known
+ * checksum is still valid.
  */
 import { type Listing, readFully, recordEnd } from './listing.ts';
 import { breathe } from './scan-pace.ts';
 
-/** Returns the number of the same record in the old listing, or -1. */
+/** Returns the number of the identical record in the old listing, or -1. */
 export type Lookup = (buffer: Buffer, from: number, to: number) => number;
 
 /**
- * Holds the old listing in memory (about 110 bytes a file) and, once the orders differ, a table of
- * 12 bytes a record.
+ * Creates a lookup. It holds the old listing in memory (about 110 bytes for each file) and, once
+ * the orders differ, a table of 12 bytes for each record.
  */
 export function createLookup(old: Listing): Lookup {
   const listing = Buffer.allocUnsafe(old.length);
   readFully(old.fd, listing, old.length, 0);
-  // Both listings usually have the same order, so the next record is tried first.
+  // Try the next record first: both listings usually have the same order.
   let position = 0;
   let index = 0;
   let table: Table | null = null;
@@ -41,8 +41,8 @@ type Table = {
 };
 
 /**
- * A hash table with open addressing in typed arrays: a million objects would take ten times the
- * memory of the listing.
+ * Creates a hash table with open addressing in typed arrays: a million objects would need ten times
+ * the memory of the listing.
  */
 function createTable(listing: Buffer): Table {
   let count = 0;

@@ -3,11 +3,13 @@
  * each name, with everything that decides whether a file must be hashed again. Two byte-identical
  * listings need no parsing.
  *
- *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL     regular file
- *   d<path> NUL                                           folder (its times would differ when a lock file came and went)
- *   l<path> NUL <target> NUL                              symlink
- *   s<path> NUL   n<path> NUL   o<type><path> NUL         skipped: a storage server's snapshots, a removed file that NFS
- *                                                         keeps because a process has it open, FIFOs, sockets, devices
+ *   f<mode> <size> <mtime> <ctime> <inode> <path> NUL   regular file
+ *   d<path> NUL                  folder, without times, which lock files would change
+ *   l<path> NUL <target> NUL     symlink
+ *   s<path> NUL                  skipped: a storage server's snapshots
+ *   n<path> NUL                  skipped: a removed file that NFS keeps while a process has it open
+ *   o<type><path> NUL            skipped: FIFOs, sockets, devices
+ *
  * Paths are raw bytes, relative to the folder. `find` lists the content of a folder directly after
  * the folder.
  */
@@ -39,7 +41,7 @@ const EXPRESSION = [
   ...['-o', '-type', 'f', '-printf', 'n%P\\0'],
   ...['-o', '-printf', 'o%y%P\\0'],
 ];
-/** `root` is absolute, so `find` cannot read it as an option. */
+/** Returns the command. `root` is absolute, so `find` cannot read it as an option. */
 export const findArgv = (root: string): string[] => [
   'find',
   '-P',
@@ -51,16 +53,16 @@ export const findArgv = (root: string): string[] => [
 ];
 
 const MOST_ERRORS = 16_384;
-/** Interval at which the records that `find` has written are counted. */
+/** Interval in ms at which the records written by `find` are counted. */
 const COUNT_MS = 500;
 
 /** An open file that begins with a listing of `length` bytes. */
 export type Listing = { fd: number; length: number };
 
 /**
- * Throws ShareUnreachableError with the first path that `find` could not read: without that folder,
- * the listing would look as if its files were removed. Other failures (no `find`, disk full) throw
- * an Error.
+ * Writes a listing. Throws ShareUnreachableError with the first path that `find` could not read:
+ * without that folder, the listing would look as if its files were removed. Other failures (no
+ * `find`, disk full) throw an Error.
  */
 export async function writeListing(
   root: string,
@@ -109,7 +111,9 @@ function runFind(
   });
 }
 
-/** Returns the number of records that `find` has written; reads only the new bytes on each call. */
+/**
+ * Returns a function that counts the records written by `find`. Each call reads only the new bytes.
+ */
 function createRecordCounter(fd: number): () => number {
   const buffer = Buffer.allocUnsafe(256 * 1024);
   let position = 0;
@@ -150,8 +154,8 @@ export function readFully(fd: number, into: Buffer, size: number, position: numb
 }
 
 /**
- * Returns the end of the record that begins at `from` (behind its NUL), or -1 if it does not end
- * before `limit`.
+ * Returns the end of the record that begins at `from` (after its last NUL), or -1 if the record
+ * does not end before `limit`.
  */
 export function recordEnd(buffer: Buffer, from: number, limit: number): number {
   let end = buffer.indexOf(0, from) + 1;
@@ -160,7 +164,7 @@ export function recordEnd(buffer: Buffer, from: number, limit: number): number {
 }
 
 /**
- * Calls `onRecord` for each record; the buffer is reused. After each chunk it yields to the event
+ * Calls `onRecord` for each record; it reuses the buffer. After each chunk it yields to the event
  * loop and awaits `onChunk`.
  */
 export async function eachRecord(
@@ -192,7 +196,7 @@ export async function eachRecord(
 }
 
 /**
- * The fields of a record of type FILE. Times are seconds since the epoch; `path` is the offset of
+ * Fields of a record of type FILE. Times are in seconds since the epoch; `path` is the offset of
  * the path.
  */
 export type FileRecord = {
@@ -210,7 +214,7 @@ export function parseFile(buffer: Buffer, from: number): FileRecord {
   const ctime = buffer.indexOf(SPACE, mtime + 1);
   const inode = buffer.indexOf(SPACE, ctime + 1);
   return {
-    // The third digit from the right is the owner's; its lowest bit is `x`.
+    // The third digit from the right is the owner's; its lowest bit means executable.
     executable: mode - from > 3 && ((buffer[mode - 3] ?? 0) & 1) === 1,
     size: Number(buffer.toString('latin1', mode + 1, size)),
     mtime: Number(buffer.toString('latin1', size + 1, mtime)),

@@ -1,7 +1,7 @@
 /**
- * One scan, in the child process: checks that the share is the same as before and compares the
+ * One scan, in the child process. It checks that the share is the same as before and compares the
  * listing with the last one. Every failure of the share is a ShareUnreachableError. Most scans find
- * an unchanged folder and end here; scan-state.ts is loaded only if not.
+ * an unchanged folder and end here; scan-state.ts is loaded only for a changed folder.
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,15 +13,15 @@ import { sameBytes, writeListing } from './listing.ts';
 import type { Listed, OnStep, ScanFolder } from './scan-folder.ts';
 import { realFolder, seeShare, ShareUnreachableError } from './share.ts';
 
-/** Resolves with the outcome; rejects if the scanner itself failed. */
+/** Runs a scan. Resolves with the outcome; rejects if the scanner itself failed. */
 export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome> {
   const ends: (() => void)[] = [];
   try {
     const { share, same } = shareOf(job, job.share);
-    // The scan counts only if the share at its end is the one at its beginning.
+    // A scan counts only if the share at its end is the same as at its beginning.
     const checkShare = (): ShareIdentity => shareOf(job, share).share;
     const root = folderOf(job);
-    // Only the known share can have an accepted loss. Files that another share lacks are not lost.
+    // Accept a loss only on the known share: files that another share lacks are not lost.
     const seen = same ? job : { ...job, acceptLoss: false };
     return await scan(
       { job: seen, root, list: createLister(root, job, onStep, ends), checkShare, onStep },
@@ -36,7 +36,7 @@ export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome
   }
 }
 
-/** `ends`: functions that close what the scan opened. */
+/** `ends`: receives functions that close what the scan opened. */
 async function scan(folder: ScanFolder, ends: (() => void)[]): Promise<ScanOutcome> {
   const { job, root } = folder;
   const startedAt = Date.now() / 1000;

@@ -1,6 +1,6 @@
 /**
- * The scan process. Only this process touches the share: a process that hangs in the kernel can be
- * abandoned, the control plane cannot. It receives and sends the messages of ../scan-job.ts and
+ * The scan process. Only this process touches the share, because a process that hangs in the kernel
+ * can be abandoned and the control plane cannot. It exchanges the messages of ../scan-job.ts and
  * never waits for the control plane.
  */
 import { flushCompileCache } from 'node:module';
@@ -12,7 +12,7 @@ import { runScan } from './run-scan.ts';
 import { pace } from './scan-pace.ts';
 
 const REPORT_MS = 500;
-/** The process exits after a scan that needed more memory than this (millions of files). */
+/** Memory limit in bytes: the process exits after a scan that needed more (millions of files). */
 const MAX_RSS = 192 * 1024 * 1024;
 
 process.on('disconnect', () => process.exit(1));
@@ -26,7 +26,7 @@ async function scan(job: ScanJob): Promise<void> {
   const ended = await runScan(job, (step, files, bytes = () => 0) => {
     progress = () => ({ step, files, bytes: bytes() });
   }).then(
-    // After a failure the process exits: its state and open files might be wrong.
+    // Exit after a failure: the state and open files might be wrong.
     (outcome): ChildMessage => ({
       kind: 'outcome',
       outcome,
@@ -40,7 +40,7 @@ async function scan(job: ScanJob): Promise<void> {
   );
   clearInterval(reporting);
   const isReusable = ended.kind === 'outcome' && ended.reusable;
-  // The process exits only after its last message is sent.
+  // Exit only after the last message is sent.
   send(ended, () => (isReusable ? flushCompileCache() : process.exit(0)));
 }
 

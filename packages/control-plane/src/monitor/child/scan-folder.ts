@@ -4,21 +4,25 @@ import type { ShareIdentity } from '../../domain/platform/records.ts';
 import type { ScanJob } from '../scan-job.ts';
 import type { Listing } from './listing.ts';
 
-/** `bytes` can be called at any time: a large file makes no other progress. */
+/**
+ * Reports progress. `bytes` can be called at any time, because a large file makes no other
+ * progress.
+ */
 export type OnStep = (step: ScanProgress['step'], files: number, bytes?: () => number) => void;
 
 /** A listing and the path of its file. */
 export type Listed = { listing: Listing; path: string };
 
-/** A folder whose share was identified. */
+/** A folder on an identified share. */
 export type ScanFolder = {
   job: ScanJob;
-  /** Real path. */
+  /** Real path of the folder. */
   root: string;
-  /** Writes each listing to a file of its own in the scratch folder. */
+  /** Writes a new listing to its own file in the scratch folder. */
   list: () => Promise<Listed>;
   /**
-   * Checks that the share is still the one with which the scan began. Throws ShareUnreachableError.
+   * Checks that the share is the same as at the beginning of the scan. Throws
+   * ShareUnreachableError.
    */
   checkShare: () => ShareIdentity;
   onStep: OnStep;

@@ -1,7 +1,7 @@
 /**
  * Scans a folder whose listing has changed: hashes the new files and builds the tree. A state is
- * recorded only if the listings before and after the hashing agree. Then there was a moment at
- * which every file had the hashed content.
+ * recorded only if the listings before and after the hashing are equal, because then every file had
+ * the hashed content at one moment.
  */
 import { closeSync, constants, copyFileSync, openSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
@@ -14,17 +14,20 @@ import type { Listed, ScanFolder } from './scan-folder.ts';
 import type { ScanJob } from '../scan-job.ts';
 import { createTreeFiles } from '../scratch.ts';
 
-/** Retries when the folder was written while it was hashed. The pause doubles each time. */
+/**
+ * Maximum number of retries if the folder was written during the hashing. The pause doubles each
+ * time.
+ */
 const MAX_RETRIES = 5;
 const PAUSE_MS = 100;
 /**
- * Coarsest timestamps of a file system. A file written this close to the scan is hashed again in
- * the next one.
+ * Coarsest timestamp resolution of a file system. A file written this close to the scan is hashed
+ * again in the next one.
  */
 const GRAIN_SECONDS = 5;
 /**
- * How far the file server's clock can be ahead. A later modification time was set by hand, so a new
- * write would change it.
+ * Maximum time in seconds by which the file server's clock is ahead. A later modification time was
+ * set by hand, so a new write would change it.
  */
 const AHEAD_SECONDS = 86_400;
 
@@ -32,8 +35,8 @@ const AHEAD_SECONDS = 86_400;
 type HashedListing = Listed & { sums: Buffer };
 
 /**
- * `cache`: of the last scan, or null. `startedAt`: seconds since the epoch, before the first
- * listing.
+ * Scans a changed folder. `cache`: of the last scan, or null. `startedAt`: seconds since the epoch,
+ * before the first listing.
  */
 export async function scanState(
   folder: ScanFolder,
@@ -53,7 +56,7 @@ export async function scanState(
     const unknown = await forgetRacy(listing, sums, startedAt);
     saveCache(job.cachePath, path, listing, sums, { root, unknown, found });
   };
-  // Saves progress, so that a killed first scan of many hours continues where it was.
+  // Save progress, so that a first scan of many hours continues where it was killed.
   const saveProgress = async ({ listing, path, sums }: HashedListing): Promise<void> => {
     const copy = `${path}-kept`;
     copyFileSync(path, copy, constants.COPYFILE_FICLONE);
@@ -108,8 +111,8 @@ const ACCEPT_LOSS =
   'If the files were removed on purpose, send POST /api/datasets/ID/scan {"accept_loss": true}.';
 
 /**
- * A loss: more than half of the files, or of the bytes, of the newest version are gone. Emptied
- * files are a loss too.
+ * Returns the outcome of a loss, or null. A loss means that more than half of the newest version's
+ * files or bytes are gone. Emptied files are a loss too.
  */
 function lossOf({ job, checkShare }: ScanFolder, files: number, bytes: number): ScanOutcome | null {
   const { previous, acceptLoss, nfsPath }: ScanJob = job;
@@ -117,7 +120,7 @@ function lossOf({ job, checkShare }: ScanFolder, files: number, bytes: number): 
   const lossText =
     filesLost(nfsPath, previous.files, files) ?? bytesLost(nfsPath, previous.bytes, bytes);
   if (lossText === null) return null;
-  // A share that went away meanwhile has lost nothing.
+  // Check the share again: if it became unreachable meanwhile, no file is lost.
   const share = checkShare();
   return {
     kind: 'suspicious',
@@ -142,7 +145,7 @@ function bytesLost(nfsPath: string, before: number, bytes: number): string | nul
   );
 }
 
-/** Lists and hashes until two listings agree and every checksum is known. */
+/** Repeats listing and hashing until two listings are equal and every checksum is known. */
 async function hashUntilStable(
   { job, root, list, onStep }: ScanFolder,
   first: Listed,
@@ -164,7 +167,7 @@ async function hashUntilStable(
       keep: { everyMs: job.keepMs, sums: (sums) => saveProgress({ listing, path, sums }) },
     });
     const state = { listing, path, sums: round.sums };
-    // The old listing has the same records in another order, each with its checksum.
+    // The old listing has the same records in another order, and a checksum for each.
     if (
       previous?.complete === true &&
       trustSums &&
@@ -205,8 +208,8 @@ function instabilityText({ fresh }: Round): string {
 }
 
 /**
- * Removes checksums of files written so late that another write could have the same timestamp.
- * Returns how many have none.
+ * Removes checksums of files written so late that another write could get the same timestamp.
+ * Returns the number of files without a checksum.
  */
 async function forgetRacy(listing: Listing, sums: Buffer, startedAt: number): Promise<number> {
   const [late, ahead] = [startedAt - GRAIN_SECONDS, startedAt + AHEAD_SECONDS];

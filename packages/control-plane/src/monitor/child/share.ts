@@ -1,8 +1,8 @@
 /**
- * Checks that the base path still holds the same share. An unmounted share looks like an empty
- * folder, and must never be read as "all files removed". Therefore a marker file with a random id
- * lies at the base (if it is writable), and the mount is remembered. All calls block while the
- * share hangs: only the scan process makes them.
+ * Checks that the base path still contains the same share. An unmounted share looks like an empty
+ * folder, which must never be read as "all files removed". Therefore the base has a marker file
+ * with a random id (if it is writable), and the mount is stored. All calls block while the share
+ * hangs, so only the scan process makes them.
  */
 import { randomUUID } from 'node:crypto';
 import { lstatSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -13,7 +13,9 @@ const MARKER = '.berth-share';
 const MARKER_TEXT = /^berth-share ([0-9a-f-]{36})\n$/;
 type Mount = ShareIdentity['mount'];
 
-/** The share or the folder cannot be read. The message becomes the outcome's `problem`. */
+/**
+ * Thrown if the share or the folder cannot be read. The message becomes the outcome's `problem`.
+ */
 export class ShareUnreachableError extends Error {
   override name = 'ShareUnreachableError';
 }
@@ -33,15 +35,15 @@ const REASONS: Record<string, string> = {
   ELOOP: 'leads in a circle',
 };
 
-/** Returns the predicate of a sentence about the path: “is missing”. */
+/** Returns the predicate of a sentence about a path, such as “is missing”. */
 export const reasonOf = (code: string | undefined): string =>
   REASONS[code ?? ''] ?? `cannot be read (${code ?? 'unknown error'})`;
 
-/** `what`: the subject of the sentence, such as `The base path /mnt/nas`. */
+/** Creates the error. `what`: the subject of the sentence, such as `The base path /mnt/nas`. */
 export const unreachable = (what: string, code: string | undefined): ShareUnreachableError =>
   new ShareUnreachableError(`${what} ${reasonOf(code)}.`);
 
-/** The real path of a folder. Throws ShareUnreachableError. */
+/** Returns the real path of a folder. Throws ShareUnreachableError. */
 export function realFolder(path: string, what: string): string {
   try {
     const real = realpathSync.native(path);
@@ -55,11 +57,11 @@ export function realFolder(path: string, what: string): string {
 }
 
 /**
- * Identifies the share that holds `base` (a real path) and compares it with `was`. Writes a marker
- * if the share has none and is known to be the same. If `was` is accepted, any share counts as the
- * right one; `same` tells whether it is another one than before. If only the marker is missing on
- * the same mount, the share gets its old marker again, so accepting the share for one dataset
- * repairs all datasets of the share. Throws ShareUnreachableError.
+ * Identifies the share that contains `base` (a real path) and compares it with `was`. Writes a
+ * marker if the share has none. If `was` is accepted, any share is valid, and `same` tells whether
+ * it is the same share as before. If only the marker is missing on the same mount, the share gets
+ * its old marker again, so accepting the share for one dataset repairs all its datasets. Throws
+ * ShareUnreachableError.
  */
 export function seeShare(
   base: string,
@@ -82,7 +84,7 @@ const NEXT_STEP =
   'Mount the right share, or accept this one with POST /api/datasets/ID/scan {"accept_share": ' +
   'true}.';
 
-/** Returns null if it is the same share, else a sentence with the reason. */
+/** Returns null if it is the same share, otherwise a sentence with the reason. */
 function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity): string | null {
   if (was === null) return null;
   const named = (mount: Mount): string =>
@@ -97,7 +99,7 @@ function shareProblem(base: string, was: ShareIdentity | null, is: ShareIdentity
       `Berth does not recognize the share at ${base}: its file ${MARKER} ` +
       `${is.marker === null ? 'is missing' : 'has the id of another share'}. ${NEXT_STEP}`
     );
-  // The same random id means the same share, even if the mount has changed.
+  // The same random id in the marker means the same share, even if the mount has changed.
   if (was.marker !== null || sameMount(was.mount, is.mount)) return null;
   return (
     `${base} is another mount than before: it was ${named(was.mount)}, now it is ` +
@@ -122,8 +124,8 @@ function readMarker(base: string): string | null {
 }
 
 /**
- * If two scans do this at once, the first one wins, and the other one finds its marker next time.
- * Null: the base is read-only.
+ * Writes the marker and returns its id; null if the base is read-only. If two scans do this at
+ * once, the first one wins, and the other finds its marker next time.
  */
 function leaveMarker(base: string, id: string): string | null {
   const path = join(base, MARKER);
@@ -136,14 +138,14 @@ function leaveMarker(base: string, id: string): string | null {
     writeFileSync(path, `berth-share ${id}\n`, { flush: true });
     return id;
   } catch {
-    // Disk full: remove the incomplete marker.
+    // The disk is full: remove the incomplete marker.
     rmSync(path, { force: true });
     return null;
   }
 }
 
 /**
- * Returns the mount that holds `path` (a real path); null for the root file system. Source:
+ * Returns the mount that contains `path` (a real path); null for the root file system. Source:
  * proc_pid_mountinfo(5). If mounts are stacked, the last line is the visible one.
  */
 export function mountOf(path: string, mountinfo: string): Mount {
@@ -159,7 +161,7 @@ export function mountOf(path: string, mountinfo: string): Mount {
   return visible.mount;
 }
 
-/** Decodes octal escapes (spaces, tabs, newlines) of mountinfo. */
+/** Decodes octal escapes in mountinfo (spaces, tabs, newlines). */
 const unescape = (field: string): string =>
   Buffer.from(
     field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
