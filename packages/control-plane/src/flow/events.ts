@@ -1,4 +1,4 @@
-/** Events of a deployment. All other input of a decision is in its Facts. */
+/** Defines the events of a deployment. All other input of a decision is in its Facts. */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import type { TaskRecord } from '../domain/platform/records.ts';
@@ -29,20 +29,22 @@ export type FlowEvent =
    * PROXY_PROBE_URLS. `saw`: its answer.
    */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
-  /** `reachable`: its agent still works, so running deployments move before they end. */
+  /**
+   * The node was deleted. `reachable`: its agent still works, so running deployments move before
+   * they end.
+   */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
   /** A person stops the project (flow/stop.ts). */
   | { type: 'project_stopped' }
   /**
-   * The node of its volumes is drained or being deleted, and its project is stopped: they move
-   * alone (flow/volume-handoff.ts).
+   * The project is stopped, and the node of its volumes is drained or being deleted: the volumes
+   * must move (flow/volume-handoff.ts).
    */
   | { type: 'volumes_leave' }
   /**
    * The node's agent reported this container of the deployment, or no container (null).
-   * `listed_after`: the agent listed its containers after this time by the uptime clock; null or
-   * unset: unknown.
+   * `listed_after`: uptime after which the agent listed its containers; null or unset if unknown.
    */
   | {
       type: 'observed';
@@ -51,9 +53,9 @@ export type FlowEvent =
       listed_after?: number | null;
     }
   /**
-   * Another container has the address of this deployment's route. `holder`: its name, for people.
-   * `isRouted`: a route that was set later leads there too; otherwise a node reported the
-   * container, and this deployment's own node might have it still.
+   * Another container has the address of this deployment's route. `holder`: a display name of that
+   * container. `isRouted`: a newer route leads to the same address; otherwise a node reported the
+   * container, and this deployment's own container might still have the address.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */
