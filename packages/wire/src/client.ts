@@ -29,8 +29,8 @@ export class ApiError extends Error {
 }
 
 /**
- * The request got no usable answer: connection refused or reset, time-out, unreadable body. `cause`
- * has the original error.
+ * The request got no usable answer: connection refused or reset, timeout, unreadable body. `cause`
+ * is the original error.
  */
 export class UnreachableError extends Error {
   override name = 'UnreachableError';

@@ -9,7 +9,10 @@ import { CommitId, Id, orNull } from './vocabulary.ts';
 /** Agents with this capability accept `look` tasks. */
 export const LOOK_CAPABILITY = 'look';
 
-/** Read the tip of `branch`, and compare it with each commit of `bases` under `watch_paths`. */
+/**
+ * Payload of a `look` task: read the tip of `branch`, and compare it with each commit of `bases`
+ * under `watch_paths`.
+ */
 export const LookPayload = Type.Object({
   project_id: Id,
   project: Type.String({ description: 'the project’s name' }),

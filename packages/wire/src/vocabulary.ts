@@ -92,7 +92,10 @@ export type Role = (typeof ROLES)[number];
 export const NODE_ROLES = ['builder', 'deploy'] as const;
 export type NodeRole = (typeof NODE_ROLES)[number];
 
-/** The usual path comes first; see docs/states.md and control-plane/src/flow/deployment.ts. */
+/**
+ * The states of a deployment, in the usual order; see docs/states.md and
+ * control-plane/src/flow/deployment.ts.
+ */
 export const DEPLOYMENT_STATES = [
   'pending',
   'building',
@@ -125,8 +128,8 @@ export const isSettled = (s: DeploymentState): boolean =>
   (SETTLED_STATES as readonly string[]).includes(s);
 
 /**
- * The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`;
- * `look`, `clean` and `move` need a capability.
+ * The contract defines `build` and `deploy`. Berth sends the other kinds only to agents that sent
+ * `agent_version`; `look`, `clean` and `move` also need a capability.
  */
 export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean', 'move'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
@@ -186,9 +189,9 @@ export const IDENTITY_HEADERS = [
 ] as const;
 
 /**
- * Headers with which other proxies tell an application its client, the public address, the
- * requested path or the user. Traefik sets or removes X-Forwarded-For and its family itself. These
- * it would pass on as the client sent them.
+ * Headers with which other proxies tell an application the client, the public address, the
+ * requested path or the user. Traefik would pass these on as the client sent them; it sets or
+ * removes X-Forwarded-For and the related headers itself.
  */
 export const CLIENT_HEADERS = [
   'Forwarded',

@@ -14,8 +14,8 @@ export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
 /**
- * Returns null if the deployment no longer runs, the project is stopped or another
- * deployment of the project is in progress.
+ * Deploys the release of the running deployment `d` again. Returns null if `d` no longer runs, the
+ * project is stopped or another deployment of the project is in progress.
  */
 export function redeploy(
   { id, note, trigger }: Redeploy,
@@ -46,8 +46,8 @@ export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): 
     .map(({ pin, version }) => `dataset ${pin.name} is now at version ${version}`)
     .join(', ');
   const plan = redeploy({ id, note, trigger: 'data' }, running, facts);
-  // Here another deployment is in progress: it gets the new version when it is assigned to a node.
-  // If it fails, the next check decides again.
+  // If another deployment is in progress, it gets the new version when it is assigned to a node. If
+  // it fails, the next check decides again.
   if (plan === null) return null;
   return {
     ...plan,

@@ -90,7 +90,8 @@ export function createDeployTask(
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
-    // With `recreate` the agent stops the serving container, so its own grace period must also fit.
+    // With `recreate` the agent also stops the serving container, which can have a longer grace
+    // period.
     stop_grace_seconds: Math.max(
       d.settings.stop_grace_seconds,
       serves?.settings.stop_grace_seconds ?? 0,

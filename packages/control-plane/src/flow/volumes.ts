@@ -47,7 +47,7 @@ export function pinOf(
 ): VolumeCopy | null {
   if (settings.volumes.length === 0) return null;
   const current = currentCopy(draft.volumes());
-  // Without a name, no deployment has ever reported a container with this copy.
+  // A copy without names was never mounted by a container that answered its probe.
   return current === null || current.names.length === 0 ? null : current;
 }
 
@@ -108,7 +108,10 @@ export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): bool
 
 export type VolumeMove = { pin: VolumeCopy; from: NodeFact; to: NodeFact };
 
-/** Begins the copy if no container of the project runs. Returns the reason to wait. */
+/**
+ * Begins the copy. The caller ensures that no container of the project runs. Returns the reason to
+ * wait.
+ */
 export function moveVolumes(
   draft: Draft,
   d: DeploymentRecord,
