@@ -57,9 +57,9 @@ const HostClaim = Type.Object({
 });
 
 /**
- * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every
- * host at which it is published or will be published soon. The gateway refuses hosts that no
- * project lists. A revocation stays until the revoked session or token has expired.
+ * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists each
+ * host at which it is or soon will be published. The gateway refuses hosts that no project lists. A
+ * revocation stays until the revoked session or token has expired.
  */
 export const Policy = Type.Object({
   projects: Type.Array(
@@ -98,8 +98,8 @@ export const Policy = Type.Object({
   /** E-mail addresses in lower case. */
   disabled_users: Type.Array(Type.String()),
   /**
-   * E-mail addresses in lower case. Sessions from before `deleted_at` are invalid. Absent in the
-   * policy of an older control plane.
+   * E-mail addresses in lower case. Sessions that began before `deleted_at` are invalid. Absent in
+   * the policy of an older control plane.
    */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),

@@ -1,6 +1,6 @@
 /**
- * `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides on
- * the real branch and not on a payload.
+ * `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides from
+ * the real branch and not from the payload of a hook.
  */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';

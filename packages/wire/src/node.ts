@@ -237,7 +237,7 @@ export const NodeRegister = Type.Object({
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
-/** One prewarm: a copy of a dataset that somebody requested for a node. */
+/** A prewarm: a copy of a dataset that a person requested for a node. */
 export const NodeCopy = Type.Object({
   task_id: Id,
   dataset_id: Id,

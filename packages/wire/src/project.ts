@@ -60,7 +60,7 @@ export const BuildArgs = Type.Record(EnvKey, BuildArg, {
   additionalProperties: false,
 });
 export type BuildArgs = Static<typeof BuildArgs>;
-/** A merge patch, like EnvPatch. */
+/** A merge patch of build arguments, like EnvPatch. */
 export const BuildArgsPatch = Type.Record(EnvKey, orNull(BuildArg), {
   maxProperties: 2 * MAX_BUILD_ARGS,
   additionalProperties: false,

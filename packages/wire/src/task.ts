@@ -33,8 +33,8 @@ export const BuildPayload = Type.Object({
   branch: Type.String(),
   commit: orNull(CommitId),
   /**
-   * Hosts from which submodules can come, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host.
-   * Absent: only the host of `git_url`.
+   * Allowed hosts of submodules, in the syntax of ALLOWED_GIT_HOSTS. If empty, any host; if absent,
+   * only the host of `git_url`.
    */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
@@ -87,8 +87,8 @@ export const DeployPayload = Type.Object({
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
   replace: literals(REPLACE_MODES),
   /**
-   * The deployment that serves now. With `recreate`, its container is restored if this deployment
-   * fails.
+   * The deployment that serves now. With `recreate`, the agent restores its container if this
+   * deployment fails.
    */
   replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String(), {
@@ -304,11 +304,10 @@ export const TaskNote = Type.Object({
 export type TaskNote = Static<typeof TaskNote>;
 
 /**
- * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines
- * `{status, result, image_tag?}` for a build and `{status, host_port}` for a deploy. `result` is an
- * object, or text for people. Berth adds `image_digest`, `commit`, `commit_message`,
- * `commit_author`, `arch`, `host_keys` and `notes` (build), and `container_id` and `datasets`
- * (deploy).
+ * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result,
+ * image_tag?}` for a build and `{status, host_port}` for a deploy. `result` is an object, or a text
+ * for people. Berth adds `image_digest`, `commit`, `commit_message`, `commit_author`, `arch`,
+ * `host_keys` and `notes` (build), and `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),

@@ -28,8 +28,8 @@ import type { DatasetRecord } from '../domain/platform/records.ts';
 import type { ScanOutcome } from '../domain/data/scan.ts';
 
 /**
- * Time until the next scan of a share that was unreachable or kept changing; at most the usual
- * interval.
+ * Time in ms until the next scan of a share that was unreachable or kept changing. The usual
+ * interval is the maximum.
  */
 const SOON_MS = 60_000;
 

@@ -1,7 +1,7 @@
 /**
  * Makes one decision: reads the facts, decides (flow/deployment.ts), commits the plan, notifies the
- * waiters. Decides again if another request changed the project in between. No other module commits
- * plans.
+ * waiters. Decides again if another request changed the project in between. All decisions are
+ * committed through this module.
  */
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
@@ -116,7 +116,7 @@ export function createDecider(deps: DriverDeps): Decider {
   return decider;
 }
 
-/** Wakes the waiters of everything that the plan changed, and counts it for Prometheus. */
+/** Notifies the waiters of each change in the plan, and counts the changes for Prometheus. */
 function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): void {
   const changed = [
     ...plan.storyLines.map((e) => e.deployment_id),

@@ -598,7 +598,7 @@ type PlacedVolumes = {
   pin: VolumeCopy | null;
   /** The node that the volumes must leave, or null. */
   leaves: NodeFact | null;
-  /** The copy that a move has made on another node, or null. */
+  /** The new copy that a move has created on another node, or null. */
   arrived: VolumeCopy | null;
 };
 
@@ -796,8 +796,8 @@ function moveEnded(
 }
 
 /**
- * Copies the volumes again, perhaps to another node, until `maxLosses` is reached; then fails the
- * deployment.
+ * Copies the volumes again, perhaps to another node. Fails the deployment after `maxLosses` tries,
+ * or if a retry cannot succeed.
  */
 function moveFailed(
   draft: Draft,
@@ -1031,7 +1031,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
-  // If the deployment moved to another node, the next report of that node decides.
+  // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
     restartStopped(draft);
 }
@@ -1280,8 +1280,8 @@ function projectStopped(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles events after the end: ignores late reports and losses, and removes a container that a
- * node still reports.
+ * Handles events of a terminal deployment: ignores late reports and losses, and removes a container
+ * that a node still reports.
  */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
   if (event.type === 'cancel')

@@ -38,7 +38,7 @@ export type Remaining = {
 export type Rest = { isAlone: boolean; isMoving: boolean; problem: string | null };
 
 export type DrainStep = {
-  /** The new record. */
+  /** The new drain record. */
   drain: DrainRecord;
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;

@@ -83,11 +83,13 @@ export type Driver = {
    * busy.
    */
   learned(taskId: string, leaseToken: string, facts: TaskFacts): Promise<void>;
-  /** Returns an unused id, for a record that names a deployment before its request. */
+  /**
+   * Returns an unused id, for a record that must contain the id of a deployment before its request.
+   */
   newId(): string;
   /**
-   * Deploys a running release again, under the given id and without a build. Returns null if it
-   * no longer runs or another deployment of its project is in progress. Throws not_found,
+   * Deploys a running release again, with the given id and without a build. Returns null if the
+   * release no longer runs or another deployment of its project is in progress. Throws not_found,
    * being_deleted, domain_prefix_taken, busy.
    */
   redeploy(deploymentId: string, input: Redeploy): Promise<DeploymentRecord | null>;

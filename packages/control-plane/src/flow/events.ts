@@ -9,7 +9,7 @@ export type FlowEvent =
   /** Time passed, or a reason to wait might have changed. */
   | { type: 'tick' }
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
-  /** The agent of an open task sent facts that it learned. */
+  /** The agent of an open task sent facts about the build. */
   | { type: 'task_learned'; task: TaskRecord; facts: TaskFacts }
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
@@ -25,8 +25,8 @@ export type FlowEvent =
       note?: string;
     }
   /**
-   * The proxy serves that configuration but cannot reach this address. `proxy`: one of
-   * PROXY_PROBE_URLS. `saw`: its answer.
+   * The proxy serves the configuration with the route but cannot reach this address. `proxy`: one
+   * of PROXY_PROBE_URLS. `saw`: the answer of that proxy.
    */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
   /**

@@ -107,7 +107,7 @@ function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Contain
 /**
  * Returns other containers at the deployment's address. `squatter`: on the deployment's own node,
  * while its own container is down. `rival`: on another node with the same address. While the
- * deployment's own container runs, `rival` is set only if the deployment has no route.
+ * deployment's own container runs, `rival` is set only if the project has no route.
  */
 function othersAt(
   draft: Draft,

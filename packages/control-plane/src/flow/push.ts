@@ -2,7 +2,7 @@
  * Decides what happens to the pushes of a project. Pure.
  *
  *   delivery ──▶ waits ──▶ a `look` task reads the tip of the branch ──▶ deployed · skipped
- *                  ▲  │                     │ failed, lost: again after a pause, LOOK_TRIES times
+ *                  ▲  │                     │ failed or lost: retried after a pause, up to LOOK_TRIES times
  *                  │  └ no agent can look, or looks keep failing: deployed without a look
  *                  └ deliveries that arrived after the look was requested wait for the next one
  *
@@ -36,7 +36,10 @@ import { failureOf } from './failure.ts';
 const LOOK_TRIES = 4;
 /** Pauses in ms after the first, second, … failed look. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
-/** Failures that a later look might not have. After other failures Berth does not look again. */
+/**
+ * Temporary failures: a later look might succeed. After any other failure Berth does not look
+ * again.
+ */
 const PASSING: readonly FailureCode[] = [
   'git_unreachable',
   'git_timeout',

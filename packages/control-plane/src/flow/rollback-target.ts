@@ -12,8 +12,8 @@ const COPIES: readonly (Trigger | null)[] = ['restart', 'start', 'data', 'drain'
  * Returns the release that ran before the one that runs or ran last, or null if there is none. A
  * rollback continues from its target, so each repeated rollback goes one release further back.
  *
- *   deployments 1 (release A), 2 (B), 3 (C): from 3 to 2; the rollback 4 (B) goes to 1; the
- *   rollback 5 (A) goes nowhere
+ *   Deployments 1 (release A), 2 (B), 3 (C): a rollback from 3 deploys B as 4, a rollback from 4
+ *   deploys A as 5, and a rollback from 5 is not possible.
  */
 export function nextOlder(ran: readonly Ran[]): Ran | null {
   const newest = ran[0];

@@ -4,9 +4,9 @@
  * nodes:
  *
  *   placement keeps the project on its node          ──▶ nothing to do
- *   else: the containers of another node are unknown ──▶ wait; one might still be writing there
- *         another node runs containers of it         ──▶ stop and keep them, and wait until the node reports them stopped
- *         no other node runs containers of it        ──▶ start the new version
+ *   else: the containers of another node are unknown ──▶ wait: a container might still write there
+ *         another node runs its containers           ──▶ stop and keep them, and wait until the node reports them stopped
+ *         no other node runs its containers          ──▶ start the new version
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
  *
  * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and

@@ -4,7 +4,7 @@
  * is null.
  *
  *   stop ──▶ deployments in progress are cancelled; the route leads to the page; a retire task stops the container
- *   the node reports it running again ──▶ another task stops it
+ *   the node reports that the container runs again ──▶ another task stops it
  *   a deployment that a person requests goes live ──▶ the project is no longer stopped; the old container is removed
  *
  * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so

@@ -19,7 +19,10 @@ const NOTHING_BUILT = {
   commit_author: null,
 } as const;
 
-/** Returns the fields that the facts change. A fact that is absent or null changes nothing. */
+/**
+ * Returns the fields of the deployment that the facts change. An absent or null fact changes
+ * nothing.
+ */
 export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
   const { commit, commit_message, commit_author, image_tag, image_digest, arch } = facts;
   const isAnother = typeof commit === 'string' && commit !== d.commit;

@@ -56,7 +56,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   if (!isProjectStopped(draft) || !isAtRest(d)) return;
   endVoidMove(draft);
   if (isMoving(draft) !== null) return;
-  // Another deployment in progress moves the volumes itself.
+  // If another deployment is in progress, that deployment moves the volumes.
   if (live.some((o) => o.id !== d.id)) return;
   const pin = pinOf(draft, d);
   const from = draft.node(pin?.node_id ?? null);
