@@ -64,7 +64,7 @@ export type DiskQuestion<
   buildCache: { total: number; evictable: number };
   /** Bytes of datasets, images and build cache, evictable or not. */
   used: number;
-  /** Whether an eviction is in progress; it continues down to the low watermark. */
+  /** Whether an eviction is in progress, which continues down to the low watermark. */
   hasBegun?: boolean;
 };
 export type DiskStep<

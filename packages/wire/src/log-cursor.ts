@@ -9,7 +9,7 @@
  */
 import { type Static, Type } from 'typebox';
 
-/** The engine's timestamp of a line, in nanoseconds, by the clock of the node. */
+/** The engine's timestamp of a line, with nanosecond precision, by the clock of the node. */
 export const EnginePosition = Type.String({
   maxLength: 40,
   pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$',

@@ -58,8 +58,8 @@ export type Decider = {
 /** Maximum number of attempts at a decision while other requests keep changing the project. */
 const MAX_TRIES = 25;
 /**
- * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, the
- * deletion of a project one for each deployment.
+ * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, and
+ * the deletion of a project creates one task per deployment.
  */
 const FRESH_IDS = 16;
 

@@ -53,7 +53,10 @@ export type NewDeployment = {
   idempotency: { key: string; earlier?: string; bodyHash: string } | null;
   /** The requester. */
   by?: CreatedBy;
-  /** Default: `rollback` for a release, else `api`. `restart` and `start` set `rollbackOf` too. */
+  /**
+   * The default is `rollback` for a release, else `api`. `restart` and `start` also need
+   * `rollbackOf`.
+   */
   trigger?: Trigger;
 };
 
@@ -237,8 +240,8 @@ async function requestDeployment(
 }
 
 /**
- * Returns the running deployment for `find: 'last'`: a newer version might have gone live after the
- * release was read.
+ * Returns the running deployment for `find: 'last'`, because a newer version might have gone live
+ * after the release was read.
  */
 function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
   if (release === null || typeof release === 'string' || release.find !== 'last') return null;

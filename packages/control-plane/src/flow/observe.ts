@@ -61,7 +61,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     'health',
     detail === null ? 'healthy again: the container runs as configured' : `${status}: ${detail}`,
   );
-  // Renames the container if an earlier retire task was lost and no other container has the name.
+  // Rename the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
@@ -188,7 +188,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
   const host_port = container.host_port ?? d.host_port;
   draft.set(d, { node_id: node.id, host_port });
-  // No agent polls under the old name, so unclaimed tasks there would never start.
+  // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
   for (const t of draft.openTasks(d))
     if (t.node_id === d.node_id && t.attempt === 0)
       draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
@@ -540,7 +540,7 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // A newer version might have the route already.
+  // Ignore an older version: a newer version might already have the route.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (

@@ -69,7 +69,7 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
   const reportedPort = reported?.state === 'running' ? reported.host_port : null;
   const port = isBerthAgent(node) && node.observed_at !== null ? reportedPort : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
-  // Keep the time of the observation: if two routes have one address, the later observation wins.
+  // Keep the original publication time: if two routes have the same address, the newer one wins.
   return {
     set: {
       ...routeTo(draft, d, node, port).set,
@@ -85,7 +85,7 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
   const own =
     draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
-  // Ignores containers of earlier attempts.
+  // Ignore containers of earlier attempts.
   return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
 }
 
