@@ -540,7 +540,7 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // Ignore an older version: a newer version might already have the route.
+  // The route belongs to another version, for example a newer one, so this version needs no change.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (
