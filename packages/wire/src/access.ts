@@ -13,7 +13,7 @@ export const Login = Type.Object(
  * `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds.
  * `refresh_token` can be exchanged once for the next pair. Both are empty if the request had the
  * header `X-Session: cookie`: the session is then a cookie that scripts cannot read. With
- * `X-Session-Account` (an e-mail address, percent-encoded) `exchange` signs in nobody else.
+ * `X-Session-Account` (an e-mail address, percent-encoded) `exchange` signs in only this user.
  */
 export const LoginAnswer = Type.Object({
   token: Type.String(),
@@ -24,7 +24,7 @@ export const LoginAnswer = Type.Object({
 });
 export type LoginAnswer = Static<typeof LoginAnswer>;
 
-/** Ways to sign in. `gateway`: by the identity provider, through `/_oauth/login`. */
+/** Ways to sign in. `gateway`: through the identity provider, at `/_oauth/login`. */
 export const AUTH_METHODS = ['gateway', 'password'] as const;
 export const AuthMethods = Type.Object({ methods: Type.Array(literals(AUTH_METHODS)) });
 

@@ -10,9 +10,9 @@ export const AUDIT_OUTCOMES = ['done', 'refused', 'failed'] as const;
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
 /**
- * How the actor authenticated. `gateway` means that the gateway vouched for the actor; `none`
- * stands for a sign-in; `host` is a command on the control plane's machine, and `address` is then
- * the account and the machine.
+ * How the actor authenticated. `gateway`: the gateway authenticated the actor. `none`: the action
+ * is a sign-in. `host`: a command on the control plane's machine; `address` is then the account and
+ * the machine.
  */
 export const AUDIT_VIAS = ['session', 'api_token', 'gateway', 'agent', 'host', 'none'] as const;
 export type AuditVia = (typeof AUDIT_VIAS)[number];

@@ -33,7 +33,7 @@ export function whyNot(action: DeploymentAction, state: DeploymentState): string
 }
 
 /**
- * `running`: the project has a running deployment; while the project is stopped, its container is
+ * `running`: the project has a running deployment, even if the project and so its container are
  * stopped.
  */
 export type ProjectCondition = { deleting: boolean; stopped: boolean; running: boolean };
@@ -59,8 +59,8 @@ export function whyNotProject(
 
 export const DATASET_ACTIONS = {
   /**
-   * Not `unreachable`: what a scan cannot see is not lost. A scan checks that again, because the
-   * state can be old.
+   * Not `unreachable`: files that a scan cannot read are not lost. The scan checks the state again,
+   * because it can be outdated.
    */
   accept_loss: ['new', 'ok', 'suspicious'],
 } as const satisfies Record<string, readonly DatasetState[]>;
@@ -80,16 +80,16 @@ type Subjects = {
 };
 
 type Row = {
-  /** Its row of the route table says which role is needed. */
+  /** The route of the action. Its row in the route table has the required role. */
   route: RouteName;
-  /** The thing whose condition counts. */
+  /** The resource whose condition decides whether the action is possible. */
   on: keyof Subjects;
-  /** The role, if the handler needs a higher one than the route. */
+  /** The required role, if the handler needs a higher role than the route. */
   who?: Role;
 };
 /**
- * The changes that people can make. The dashboard disables a control by its row; a test compares
- * each row with the server.
+ * The actions of people that change something. The dashboard disables a control according to its
+ * row; a test compares each row with the server.
  */
 export const ACTIONS = {
   create_project: { route: 'createProject', on: 'none' },
@@ -129,7 +129,7 @@ export const ACTIONS = {
 export type Action = keyof typeof ACTIONS;
 export type SubjectOf<A extends Action> = Subjects[(typeof ACTIONS)[A]['on']];
 
-/** Returns the least role for the action. */
+/** Returns the lowest role that can perform the action. */
 function roleFor(action: Action): Role {
   const row: Row = ACTIONS[action];
   const { who } = ROUTES[row.route];
@@ -141,13 +141,13 @@ function roleFor(action: Action): Role {
 const isPersonRole = (who: string): who is Role => (ROLES as readonly string[]).includes(who);
 const isRole = (role: Role, least: Role): boolean => ROLES.indexOf(role) >= ROLES.indexOf(least);
 
-/** Returns why this role is not enough, as the end of a sentence; null if it is. */
+/** Returns why this role is not enough, as the end of a sentence; null if it is enough. */
 export const whyNotRole = (least: Role, role: Role): string | null =>
   isRole(role, least) ? null : `your role is ${role}; this needs ${least}`;
 
 /**
- * Returns the role of a user in a project that the user sees. The role of a member cannot exceed
- * the user's own role; null: the user is no member, and the project is hidden.
+ * Returns the role of a user in a project, or null if the user is not a member and the project is
+ * hidden. The role of a member cannot exceed the user's own role.
  */
 export function roleInProject(
   members: readonly Member[],
@@ -160,9 +160,10 @@ export function roleInProject(
 }
 
 /**
- * Returns why somebody with this role cannot do it to a thing in this condition, as the end of a
- * sentence; null if it is possible. A deletion can be repeated and then changes nothing. A
- * container can be gone from a node that is being deleted.
+ * Returns why a user with this role cannot perform the action on a resource in this condition, as
+ * the end of a sentence; null if the action is possible. A repeated deletion is possible and
+ * changes nothing. So is the confirmation that a container is gone from a node that is being
+ * deleted.
  */
 export function whyNotAction<A extends Action>(
   action: A,

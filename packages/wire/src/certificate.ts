@@ -2,8 +2,8 @@ import { type Static, Type } from 'typebox';
 import { literals, orNull, Time } from './vocabulary.ts';
 
 /**
- * `pending`: the proxy is getting the first certificate. `expires_soon`: it should have been
- * renewed already. `invalid`: browsers refuse the host.
+ * `pending`: the proxy is requesting the first certificate. `expires_soon`: the renewal is overdue.
+ * `invalid`: browsers refuse the host.
  */
 export const CERTIFICATE_STATES = ['pending', 'ok', 'expires_soon', 'invalid'] as const;
 export type CertificateState = (typeof CERTIFICATE_STATES)[number];

@@ -9,7 +9,7 @@ import { Id, ImageDigest, literals, orNull, Time } from './vocabulary.ts';
 /** Agents with this capability run on the registry’s machine and accept `clean` tasks. */
 export const REGISTRY_CAPABILITY = 'registry';
 
-/** Images that one clean-up removes at most; the next one follows soon. */
+/** Maximum number of images that one clean-up removes. The next clean-up follows soon. */
 export const MAX_IMAGES_A_CLEAN_UP = 1_000;
 export const MAX_MISSING = 200;
 
@@ -24,7 +24,10 @@ export const RepositoryImages = Type.Object({
 });
 export type RepositoryImages = Static<typeof RepositoryImages>;
 
-/** Delete the manifests of `remove`. Then collect garbage while the registry is read-only. */
+/**
+ * Payload of a `clean` task: delete the manifests of `remove`, then collect garbage while the
+ * registry is read-only.
+ */
 export const CleanPayload = Type.Object({
   clean_up_id: Id,
   repositories: Type.Array(RepositoryImages),

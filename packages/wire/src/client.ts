@@ -29,8 +29,8 @@ export class ApiError extends Error {
 }
 
 /**
- * The request got no usable answer: connection refused or reset, time-out, unreadable body. `cause`
- * has the original error.
+ * The request got no usable answer: connection refused or reset, timeout, unreadable body. `cause`
+ * is the original error.
  */
 export class UnreachableError extends Error {
   override name = 'UnreachableError';
@@ -42,7 +42,7 @@ export type CallInput<N extends RouteName> = Drop<{ params: ParamsOf<N>; body: B
   headers?: Record<string, string>;
   signal?: AbortSignal;
   /**
-   * Time limit of the whole call in ms; default 15,000. For a held request it must be longer than
+   * Time limit of the whole call in ms; default 15,000. For a long poll it must be longer than
    * `wait`.
    */
   timeoutMs?: number;
@@ -57,7 +57,7 @@ export type CallResult<N extends RouteName> = {
 
 export type Client = {
   call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
-  /** Like `call`, but also returns the status and the ETag, which held requests need. */
+  /** Like `call`, but also returns the status and the ETag, which long polls need. */
   exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<CallResult<N>>;
 };
 

@@ -96,7 +96,7 @@ export const DATASET_ROUTES = {
     params: ByName,
     query: Type.Object({
       ...PageQuery,
-      // This cursor contains the last path of a page, so it can be long.
+      // The cursor contains the last path of a page, so it can be long.
       cursor: Type.Optional(Type.String({ maxLength: 4096 })),
       path: Type.Optional(
         Type.String({

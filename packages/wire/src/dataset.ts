@@ -6,9 +6,9 @@ import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
 /**
- * `new`: not scanned yet. `unreachable`: the folder cannot be read; the recorded state stays.
- * `suspicious`: the folder is empty or lost most files; no scan is recorded until the files are
- * back or somebody accepts the loss.
+ * `new`: not scanned yet. `unreachable`: the folder cannot be read; the recorded version stays.
+ * `suspicious`: the folder is empty or lost most of its files; Berth records no scan until the
+ * files are back or somebody accepts the loss.
  */
 export const DATASET_STATES = ['new', 'ok', 'unreachable', 'suspicious'] as const;
 export type DatasetState = (typeof DATASET_STATES)[number];
@@ -40,9 +40,9 @@ export const DatasetPatch = Type.Object(
 );
 export type DatasetPatch = Static<typeof DatasetPatch>;
 /**
- * `full` hashes every file again. `accept_loss` records the state of a `suspicious` dataset.
- * `accept_share` says that the share that is mounted now is the right one, although it is another
- * one than before; a scan that accepts another share accepts no loss.
+ * `full` hashes every file again. `accept_loss` records the present files of a `suspicious`
+ * dataset. `accept_share` accepts a mounted share that differs from the previous one; such a scan
+ * does not accept a loss.
  */
 export const DatasetScan = Type.Object(
   {
@@ -112,7 +112,7 @@ export const DatasetHistoryRow = Type.Object({
 export type DatasetHistoryRow = Static<typeof DatasetHistoryRow>;
 
 const Changed = { files: Count, bytes: Bytes };
-/** The difference of two versions. A path has the form of the history. */
+/** The difference between two versions. Paths have the same form as in DatasetHistoryRow. */
 export const DatasetDiff = Type.Object({
   from: DatasetVersion,
   to: DatasetVersion,
@@ -180,8 +180,8 @@ export const DeploymentDataset = Type.Object({
 export type DeploymentDataset = Static<typeof DeploymentDataset>;
 
 /**
- * Progress of a copy. `bytes_total` counts only files that must be copied. The rate is recent; null
- * values are not known yet.
+ * Progress of a copy. `bytes_total` counts only files that must be copied. The rate covers the
+ * recent past; a value is null while it is unknown.
  */
 export const CopyProgress = Type.Object({
   dataset_id: Id,
@@ -197,13 +197,13 @@ export type CopyProgress = Static<typeof CopyProgress>;
 export const TaskProgress = Type.Object({ datasets: Type.Array(CopyProgress, { maxItems: 100 }) });
 export type TaskProgress = Static<typeof TaskProgress>;
 
-/** Requests tree objects by digest, at most 256. The answer omits unknown digests. */
+/** Requests at most 256 tree objects by digest. The answer omits unknown digests. */
 export const TreeRequest = Type.Object({
   digests: Type.Array(ManifestDigest, { minItems: 1, maxItems: 256 }),
 });
 export const TreeAnswer = Type.Object({ objects: Type.Record(Type.String(), Type.String()) });
 
-/** Current state of a dataset, for an agent whose source got a newer version during the copy. */
+/** Current state of a dataset, for an agent whose dataset got a newer version during the copy. */
 export const DatasetStanding = Type.Object({
   ...DatasetSource.properties,
   status: literals(DATASET_STATES),

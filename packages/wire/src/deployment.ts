@@ -21,15 +21,17 @@ export const DeploymentCreate = Type.Object(
 );
 export type DeploymentCreate = Static<typeof DeploymentCreate>;
 
-/** Without `deployment_id` the rollback goes to the next older release that ran. */
+/**
+ * Body of a rollback. Without `deployment_id` the rollback goes to the next older release that ran.
+ */
 export const RollbackCreate = Type.Object(
   { deployment_id: Type.Optional(Id) },
   { additionalProperties: false },
 );
 
 /**
- * One event of a deployment, with its time and cause. A repeated event is counted instead of stored
- * again; its message shows the count.
+ * One event of a deployment, with its time and cause. Berth counts a repeated event instead of
+ * storing it again; the message shows the count.
  */
 export const DeploymentEvent = Type.Object({
   at: Time,
@@ -57,7 +59,10 @@ export type Health = Static<typeof Health>;
 export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'start', 'data', 'drain'] as const;
 export type Trigger = (typeof TRIGGERS)[number];
 
-/** The requester of a deployment. `system` stands for Berth itself, for a drain or for new data. */
+/**
+ * The requester of a deployment. `system` is Berth itself, which requests deployments for a drain
+ * or for new data.
+ */
 export const CreatedBy = Type.Object({
   kind: literals(['user', 'token', 'hook', 'system']),
   id: orNull(Type.String()),

@@ -4,7 +4,7 @@ import { Certificate } from './certificate.ts';
 import type { Route } from './route.ts';
 import { literals, orNull, Time } from './vocabulary.ts';
 
-/** Most custom domains of one project. */
+/** Maximum number of custom domains of one project. */
 export const MAX_DOMAINS = 20;
 /**
  * A host name in any spelling; Berth stores it in lower case and as punycode.
@@ -13,9 +13,9 @@ export const MAX_DOMAINS = 20;
 export const Domain = Type.String({ minLength: 1, maxLength: 300 });
 
 /**
- * `ok`: each address leads here. `partly`: some lead elsewhere. `elsewhere`: all lead elsewhere.
- * `missing`: the name has no address. `unknown`: the name servers did not answer, or Berth does not
- * know its own address.
+ * `ok`: all addresses of the name lead to this Berth. `partly`: some lead elsewhere. `elsewhere`:
+ * all lead elsewhere. `missing`: the name has no address. `unknown`: the name servers did not
+ * answer, or Berth does not know its own address.
  */
 export const DNS_STATES = ['ok', 'partly', 'elsewhere', 'missing', 'unknown'] as const;
 export type DnsState = (typeof DNS_STATES)[number];

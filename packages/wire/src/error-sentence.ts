@@ -1,21 +1,30 @@
 /**
- * One sentence for lists from the message of a failure, which can have lines of a program below its
- * first line.
+ * Shortens the message of a failure to one sentence for lists. The message can contain program
+ * output below its first line.
  */
 
 const MOST = 220;
-/** A line that names the error: of node, Python, Java, Go, Rust, npm, a compiler, a shell. */
+/**
+ * Matches a line that names the error, from Node.js, Python, Java, Go, Rust, npm, a compiler or a
+ * shell.
+ */
 const NAMES_ERROR = new RegExp(
   String.raw`(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic` +
     String.raw`|npm (?:error|ERR!))(?=[:\s([])`,
   'i',
 );
-/** A place in a stack trace, an arrow below a line of code, a frame of Python. */
+/**
+ * Matches a line without a message: a stack frame, a marker below a line of code, an empty line, a
+ * `throw`.
+ */
 const IS_PLACE = /^\s*(?:at\s|File "|\^|~|\|)|^\s*$|^\s*throw\s/;
 
 const cut = (text: string): string => (text.length > MOST ? `${text.slice(0, MOST - 1)}…` : text);
 
-/** `[3/5] RUN npm test: exit code 1` is “RUN npm test failed”. */
+/**
+ * Splits the first line: `[3/5] RUN npm test: exit code 1` gives “RUN npm test failed” and “ with
+ * exit code 1”.
+ */
 function headOf(line: string): { head: string; rest: string } {
   const step = /^(?:\[[^\]]*\] )?(.+): exit code (\d+)$/.exec(line);
   return step === null
@@ -30,7 +39,7 @@ export function errorSentence(message: string): string {
     return cut(rest === '' ? first.trim() : `${head}${rest}`);
   }
   const lines = more.filter((line) => !IS_PLACE.test(line));
-  // A traceback of Python ends with its error; the others begin with it.
+  // A Python traceback ends with its error; other stack traces begin with it.
   const errorLine = more.some((line) => line.startsWith('Traceback'))
     ? lines.findLast((line) => NAMES_ERROR.test(line))
     : lines.find((line) => NAMES_ERROR.test(line));

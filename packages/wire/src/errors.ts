@@ -1,7 +1,7 @@
 /**
- * The two tables of codes of the API and of deployments; test/structure.test.ts compares
- * docs/errors.md with these tables. ERRORS lists the errors of API requests. FAILURES lists the
- * reasons why a deployment or a task ended `failed`.
+ * The two tables of error codes. ERRORS lists the errors of API requests. FAILURES lists the
+ * reasons why a deployment or a task ended `failed`. test/structure.test.ts compares docs/errors.md
+ * with these tables.
  */
 import { type Static, Type } from 'typebox';
 
@@ -99,8 +99,8 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * Maps a failure code to its meaning. The message of a concrete failure is this meaning, followed
- * by the observed details.
+ * Maps a failure code to its meaning. The message of a failure is this meaning, followed by the
+ * observed details.
  */
 export const FAILURES = {
   // git
@@ -201,8 +201,8 @@ export const FAILURES = {
 export type FailureCode = keyof typeof FAILURES;
 
 /**
- * Maps a failure code to what a person can do about it: a sentence without its capital letter and
- * full stop.
+ * Maps a failure code to the next step for a person: a sentence without capital letter and full
+ * stop.
  */
 export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
   git_unknown_branch: 'push the branch, or set the branch of the project to one that exists',
@@ -350,7 +350,10 @@ export const ProblemDocument = Type.Object({
     Type.Array(Type.Object({ field: Type.String(), rule: Type.String(), message: Type.String() })),
   ),
   request_id: Type.Optional(Type.String()),
-  /** Seconds; equal to the header Retry-After, for clients that see only the body. */
+  /**
+   * Seconds to wait before a retry, equal to the header Retry-After, for clients that see only the
+   * body.
+   */
   retry_after: Type.Optional(Type.Integer()),
 });
 export type ProblemDocument = Static<typeof ProblemDocument>;

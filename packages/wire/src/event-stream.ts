@@ -6,19 +6,19 @@
 /** `data` is empty for an event that has only an id. */
 export type Frame = { event: string; id: string | null; data: string };
 
-/** Longest event in characters: a line of a log has at most 16,000. */
+/** Maximum length of an event in characters. A log line has at most 16,000. */
 const MAX_EVENT = 1024 * 1024;
 
-/** The fields of the event that is not complete yet. */
+/** The incomplete event at the end of the text read so far. */
 type Unfinished = {
   event: string;
   id: string | null;
   data: string[];
-  /** The begin of a line. */
+  /** The start of the incomplete line. */
   line: string;
-  /** Characters of the event so far. */
+  /** Length of the event so far, in characters. */
   size: number;
-  /** The last character was CR: an LF after it belongs to the same line end. */
+  /** Whether the last character was CR: a following LF belongs to the same line end. */
   endsWithCr: boolean;
 };
 
@@ -32,8 +32,8 @@ const begin = (): Unfinished => ({
 });
 
 /**
- * Takes the decoded text in any pieces. `add` returns the events that are complete. Throws if an
- * event is too long.
+ * Creates a reader of events. `add` takes decoded text in pieces of any size and returns the events
+ * that it completes. Throws if an event is too long.
  */
 export function createFrameReader(maxLength = MAX_EVENT): { add(text: string): Frame[] } {
   const unfinished = begin();
@@ -66,7 +66,10 @@ function addToLine(unfinished: Unfinished, text: string): void {
   unfinished.size += text.length;
 }
 
-/** Takes a complete line. An empty one ends the event and returns it; null: there is none yet. */
+/**
+ * Handles a complete line. An empty line ends the event: returns the event. Returns null for other
+ * lines.
+ */
 function endLine(unfinished: Unfinished): Frame | null {
   const { line } = unfinished;
   unfinished.line = '';

@@ -1,13 +1,13 @@
 /**
  * The feed of events: all changes, in order. An event is only a hint; clients that need the state
- * read the resource itself.
+ * must read the resource.
  */
 import { type Static, Type } from 'typebox';
 import { Id, Time } from './vocabulary.ts';
 
 /**
- * `kind` is a noun and its change (`deployment.running`, `node.offline`), or `gap`. Fields that do
- * not apply are left out.
+ * `kind` is a resource and its change (`deployment.running`, `node.offline`), or `gap`. Fields that
+ * do not apply are absent.
  */
 export const Event = Type.Object({
   seq: Type.Integer({

@@ -1,7 +1,7 @@
 /**
- * Decides what a node evicts to keep its budget (MAX_STORAGE) and to make room. Datasets, images
- * and build cache share the budget. The order is by what it costs to get something back, cheapest
- * first:
+ * Decides which data a node evicts to keep its budget (MAX_STORAGE) and to make room. Datasets,
+ * images and build cache share the budget. The order is by the cost of getting the data back,
+ * cheapest first:
  *
  *   1. build cache beyond a floor, least recently used first          the next build takes longer
  *   2. images that no kept release needs, oldest first                nobody needs them
@@ -10,25 +10,25 @@
  *   5. images of kept releases that the registry still has            a rollback pulls them again
  *   6. datasets of kept releases that the share still has             a rollback copies them again
  *
- * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to
- * 6 only if that is enough. From step 3 on, the watermarks apply to the part of the budget that is
- * left beside images and build cache that cannot go: otherwise large images that run would empty
- * the node of its datasets, again and again. Running images, mounted datasets, volumes and the only
- * copy of something are never evicted. The module is pure: the agent evicts with it, and the
- * control plane shows the same result beforehand.
+ * Steps 1 to 3 evict down to the low watermark, steps 4 and 5 to the high watermark, and step 6
+ * only as far as needed. Steps 4 to 6 happen only if they free enough. From step 3 on, the
+ * watermarks apply to the budget minus the images and build cache that cannot be evicted: otherwise
+ * large running images would repeatedly evict all datasets of the node. Running images, mounted
+ * datasets, volumes and the only copy of a version are never evicted. The module is pure: the agent
+ * uses it to evict, and the control plane to show the same result in advance.
  */
 import type { CachedDataset, EvictableImage } from './node.ts';
 
 /**
- * Fractions of the storage that can be used. Eviction starts when usage exceeds `high` and
- * continues down to `low`, so that a full disk does not evict for each small request. Space that
- * other programs use on the same disk does not count as storage; otherwise a disk that they fill
- * would empty the node.
+ * Fractions of the usable storage. Eviction starts when usage exceeds `high` and continues down to
+ * `low`, so that a full disk does not cause an eviction for each small request. Space that other
+ * programs use on the same disk does not count as usable storage; otherwise their growth would
+ * evict everything on the node.
  */
 export type Watermarks = { high: number; low: number };
 export const WATERMARKS: Watermarks = { high: 0.9, low: 0.8 };
 
-/** Part of the budget that the build cache keeps while anything else can go (step 1). */
+/** Fraction of the budget that the build cache keeps until step 4. */
 export const BUILD_CACHE_FLOOR = 0.1;
 
 export type EvictionQuestion<C extends CachedDataset = CachedDataset> = {
@@ -50,7 +50,10 @@ export type Eviction<C extends CachedDataset = CachedDataset> = {
   enough: boolean;
 };
 
-/** `free` is negative if more is used than the budget allows. */
+/**
+ * Input of an eviction of datasets, images and build cache. `free` is negative if the usage exceeds
+ * the budget.
+ */
 export type DiskQuestion<
   C extends CachedDataset = CachedDataset,
   I extends EvictableImage = EvictableImage,
@@ -61,14 +64,14 @@ export type DiskQuestion<
   buildCache: { total: number; evictable: number };
   /** Bytes of datasets, images and build cache, evictable or not. */
   used: number;
-  /** The eviction has begun: it goes on to the low watermark. */
+  /** Whether an eviction is in progress, which continues down to the low watermark. */
   hasBegun?: boolean;
 };
 export type DiskStep<
   C extends CachedDataset = CachedDataset,
   I extends EvictableImage = EvictableImage,
 > =
-  /** `keep`: bytes of build cache that stay. */
+  /** `keep`: bytes of build cache that remain. */
   | { kind: 'build_cache'; bytes: number; keep: number; isNeeded: boolean }
   | { kind: 'image'; bytes: number; image: I }
   | { kind: 'dataset'; bytes: number; dataset: C };
@@ -82,8 +85,8 @@ export type DiskPlan<
 };
 
 /**
- * Returns the unpinned datasets, least recently used first. The order is total, so that agent and
- * control plane agree on it.
+ * Returns the unpinned datasets, least recently used first. The order has no ties, so that agent
+ * and control plane agree on it.
  */
 export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] =>
   oldestFirst(cached.filter((c) => c.pinned !== true));
@@ -106,11 +109,12 @@ export const imageOrder = <I extends EvictableImage>(images: readonly I[]): I[] 
   );
 
 /**
- * True for a dataset that is never evicted: it is mounted, or it is the only copy of its version.
+ * Returns whether a dataset is never evicted, because it is mounted or is the only copy of its
+ * version.
  */
 export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
-/** By UTF-16 units: agent and control plane must agree, whatever their locale is. */
+/** Compares by UTF-16 units, so that agent and control plane agree independent of their locales. */
 function compareText(a: string, b: string): -1 | 0 | 1 {
   if (a === b) return 0;
   return a < b ? -1 : 1;
@@ -135,7 +139,7 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(
   const share = Math.max(0, Math.min(max, free + used));
   const usedThen = share - free + wanted;
   const isFull = usedThen > (hasBegun ? watermarks.low : watermarks.high) * share || free < wanted;
-  /** Bytes to free for the wanted ones, and to reach the low watermark. */
+  /** Bytes to free so that `wanted` bytes fit, and to reach the low watermark. */
   const [toFit, toLow] = [
     wanted - free,
     isFull ? Math.max(usedThen - watermarks.low * share, wanted - free) : 0,
@@ -166,7 +170,7 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(
     share,
     Math.max(0, used - sum(cached) - sum(images) - buildCache.evictable),
   );
-  /** Bytes to free for a watermark of what is left beside `stays`. */
+  /** Returns the bytes to free to reach a watermark of the budget minus `stays`. */
   const beside = (watermark: number): number => usedThen - stays - watermark * (share - stays);
   const isTight = hasBegun || free < wanted || beside(watermarks.high) > 0;
   const toLowBeside = isTight ? Math.max(beside(watermarks.low), toFit) : 0;
@@ -176,7 +180,8 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(
   const [cheapSteps, cheapFreed] = [steps.length, freed];
   const keptImages = ordered.filter((i) => i.kept);
   const toHigh = Math.max(toFit, beside(watermarks.high));
-  // Half of the way would cost a rollback its image and still not end the shortage.
+  // Aim for the high watermark only if it can be reached. Otherwise kept images would be evicted
+  // without ending the shortage.
   const target = freed + cacheLeft + sum(keptImages) >= toHigh ? toHigh : toFit;
   if (freed < target) takeCache(cacheLeft, target, true);
   for (const image of keptImages)
@@ -185,15 +190,15 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(
   for (const dataset of recopyable)
     if (freed < toFit) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
   const enough = freed >= toFit;
-  // A rollback must not lose its data or image in vain.
+  // If the eviction cannot free enough, keep the images and datasets of kept releases.
   return enough
     ? { steps, freed, enough }
     : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
 }
 
 /**
- * Limits of a node: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk.
- * Only datasets count in `budget`.
+ * Limits of a node. `budget`: MAX_STORAGE minus the datasets, in bytes. `disk`: free bytes on the
+ * disk.
  */
 export type NodeLimits = { max: number; budget: number; disk: number };
 export type NodeQuestion<
@@ -205,8 +210,9 @@ export type NodeQuestion<
   engineBytes: number;
 };
 /**
- * Plans for the budget, which images and build cache share. Once everything cheap is gone and that
- * is still too little, only datasets and the free disk count: what containers run refuses no copy.
+ * Plans an eviction within the budget that datasets, images and build cache share. If that is
+ * impossible, plans again with only the free disk or only the datasets, so that running images do
+ * not block a copy.
  */
 export function planNode<C extends CachedDataset, I extends EvictableImage>(
   question: NodeQuestion<C, I>,
@@ -227,7 +233,10 @@ export function planNode<C extends CachedDataset, I extends EvictableImage>(
     : planDisk({ ...rest, max, used, free, images: [], buildCache: { total: 0, evictable: 0 } });
 }
 
-/** Plans for datasets alone. If even all evictions are not enough, it lists them all. */
+/**
+ * Plans an eviction of datasets only. Lists all datasets that can be evicted if even that is not
+ * enough.
+ */
 export function planEviction<C extends CachedDataset>({
   cached,
   ...question

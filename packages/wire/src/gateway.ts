@@ -1,6 +1,6 @@
 /**
  * Messages between gateway and control plane, and the identity of a signed-in person. The gateway
- * has no database. The control plane stores all data that must survive a gateway or apply to all
+ * has no database. The control plane stores all data that must survive a restart or apply to all
  * gateways.
  */
 import { type Static, Type } from 'typebox';
@@ -11,11 +11,14 @@ import { Id, literals, orNull, Time } from './vocabulary.ts';
 export const DEVICE_CODE_SECONDS = 600;
 export const DEVICE_POLL_SECONDS = 5;
 export const DEVICE_TOKEN_SECONDS = 7_776_000;
-/** Longest lifetime of a session. The tombstone of a deleted account is kept longer than this. */
+/**
+ * Longest lifetime of a session in ms. Berth keeps the tombstone of a deleted account longer than
+ * this.
+ */
 export const SESSION_MAX_MS = 90 * 86_400_000;
 /**
- * Allowed clock difference between gateway and control plane. A session that began this shortly
- * after the deletion counts as older.
+ * Allowed clock difference between gateway and control plane, in ms. A session that began less than
+ * this time after the deletion counts as older than the deletion.
  */
 export const DELETED_SKEW_MS = 30_000;
 /**
@@ -54,9 +57,9 @@ const HostClaim = Type.Object({
 });
 
 /**
- * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every
- * host at which it is published or will be published soon. The gateway refuses hosts that no
- * project lists. A revocation stays until the revoked session or token has expired.
+ * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists each
+ * host at which it is or soon will be published. The gateway refuses hosts that no project lists. A
+ * revocation stays until the revoked session or token has expired.
  */
 export const Policy = Type.Object({
   projects: Type.Array(
@@ -65,35 +68,38 @@ export const Policy = Type.Object({
       name: Type.String(),
       hosts: Type.Array(Type.String()),
       /**
-       * Custom domains. They are not among `hosts`, because an older gateway must not take them for
-       * hosts under BASE_DOMAIN. Session cookies are bound to `claim`, which changes when the
-       * domain is removed and added again. Browsers keep them for at most `cookie_seconds`
-       * (DOMAIN_QUARANTINE), so that the next owner receives none; absent: as long as the session.
-       * `domains` is absent in the policy of an older control plane.
+       * Custom domains. They are not in `hosts`, because an older gateway would treat them as hosts
+       * under BASE_DOMAIN. Session cookies are bound to `claim`, which changes when the domain is
+       * removed and added again. Browsers keep these cookies for at most `cookie_seconds`
+       * (DOMAIN_QUARANTINE), so that the next owner of the domain receives none; if absent, as long
+       * as the session. `domains` is absent in the policy of an older control plane.
        */
       domains: Type.Optional(Type.Array(HostClaim)),
       /**
-       * The same for `hosts`: a prefix can change its project too. Absent in the policy of an older
-       * control plane.
+       * The claims of `hosts`, because a domain prefix can also move to another project. Absent in
+       * the policy of an older control plane.
        */
       host_claims: Type.Optional(Type.Array(HostClaim)),
       /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
       /**
-       * Rises when `auth_required` is turned on, which invalidates the project's session cookies:
-       * the application could read them while it was public. Absent in the policy of an older
-       * control plane.
+       * Increases when `auth_required` is turned on. This invalidates the project's session
+       * cookies, which the application could read while it was public. Absent in the policy of an
+       * older control plane.
        */
       auth_epoch: Type.Optional(Type.Integer()),
-      /** Origins whose pages can call the project. Absent: none, or an older control plane. */
+      /**
+       * Origins whose pages can call the project. Absent if there are none, or in the policy of an
+       * older control plane.
+       */
       cors_origins: Type.Optional(Type.Array(Type.String())),
     }),
   ),
   /** E-mail addresses in lower case. */
   disabled_users: Type.Array(Type.String()),
   /**
-   * E-mail addresses in lower case. Sessions from before `deleted_at` are invalid. Absent in the
-   * policy of an older control plane.
+   * E-mail addresses in lower case. Sessions that began before `deleted_at` are invalid. Absent in
+   * the policy of an older control plane.
    */
   deleted_users: Type.Optional(Type.Array(Type.Object({ email: Type.String(), deleted_at: Time }))),
   revoked_sessions: Type.Array(Type.Object({ id: Id, expires_at: Time })),
@@ -120,8 +126,8 @@ export const SessionRevoke = Type.Object({ id: Id, email: Email, expires_at: Tim
 export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });
 
 /**
- * Claim of a domain prefix that its project has had since before there were claims. Sessions at
- * this one host keep the form that earlier gateways read.
+ * Claim of a domain prefix that was assigned before Berth stored claims. Session cookies at this
+ * host keep the format that older gateways can read.
  */
 export const FIRST_CLAIM = 'first';
 
@@ -137,8 +143,8 @@ export const DeviceCodeCreated = Type.Object({
   interval: Type.Integer(),
 });
 /**
- * `user_code` as the person typed it. `address` is the person's address; wrong codes are counted
- * per address.
+ * `user_code` as the person typed it. `address` is the person's network address; Berth counts wrong
+ * codes per address.
  */
 export const DeviceCodeLookup = Type.Object({ user_code: Text(100), address: Text(100) });
 export const DeviceCodeSeen = Type.Object({
@@ -171,7 +177,7 @@ export const DeviceCodePolled = Type.Object({
   ]),
   access_token: orNull(Type.String()),
   expires_in: Type.Integer(),
-  /** The granted scope, with a token. Absent with an older control plane. */
+  /** The granted scope, set together with `access_token`. Absent with an older control plane. */
   scope: Type.Optional(Scope),
 });
 export type DeviceCodePolled = Static<typeof DeviceCodePolled>;

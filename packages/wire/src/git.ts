@@ -47,8 +47,8 @@ export const GitToken = Type.Object({
 export type GitToken = Static<typeof GitToken>;
 
 /**
- * Capabilities of an agent: it fetches with deploy keys, git tokens and trusted host keys; it
- * applies build settings.
+ * Capabilities of an agent. GIT_ACCESS: it fetches with deploy keys, git tokens and trusted host
+ * keys. BUILD_SETTINGS: it applies build settings.
  */
 export const GIT_ACCESS = 'git_access';
 export const BUILD_SETTINGS = 'build_settings';
@@ -93,7 +93,7 @@ export const GitHostTrust = Type.Object(
   { fingerprint: Fingerprint, key_type: Type.Optional(KeyType) },
   { additionalProperties: false },
 );
-/** The control plane checks the host, so that an invalid one gets 422 and not 404. */
+/** The control plane checks the host, so that an invalid host gets 422 and not 404. */
 const ByHost = Type.Object({
   host: Type.String({ minLength: 1, description: 'host, or host:port if the port is not 22' }),
 });
@@ -106,14 +106,14 @@ export const SeenHostKey = Type.Object({
 });
 export type SeenHostKey = Static<typeof SeenHostKey>;
 export const MAX_SEEN_KEYS = 200;
-/** Host keys that a builder trusted before the control plane kept them. */
+/** Host keys that a builder trusted before the control plane stored host keys. */
 export const KnownHosts = Type.Object({
   keys: Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS }),
 });
 
 /**
- * Access of a builder to a private repository. Only the answer to the claim of a build has it, and
- * only for agents with the capability `git_access`.
+ * Access of a builder to a private repository. Sent only in the answer to the claim of a build, and
+ * only to agents with the capability `git_access`.
  */
 export const GitAccess = Type.Object({
   /** The trusted host keys of all hosts. */
@@ -121,7 +121,7 @@ export const GitAccess = Type.Object({
   deploy_key: Type.Optional(
     Type.Object({ private_key: Type.String(), fingerprint: Type.String() }),
   ),
-  /** `host` has the port if the address has one. */
+  /** `host` includes the port if the address has one. */
   token: Type.Optional(
     Type.Object({ host: Type.String(), username: Type.String(), token: Type.String() }),
   ),

@@ -9,9 +9,9 @@ import { CommitId, Id, listOf, literals, orNull, PageQuery, Time } from './vocab
 export const FORGES = ['github', 'gitlab', 'gitea', 'forgejo', 'bitbucket', 'generic'] as const;
 export type Forge = (typeof FORGES)[number];
 
-/** Secrets of Standard Webhooks begin with this prefix; base64 follows. */
+/** Prefix of Standard Webhooks secrets; base64 follows. */
 export const STANDARD_SECRET_PREFIX = 'whsec_';
-/** Most bytes of a delivery. */
+/** Maximum size of a delivery in bytes. */
 export const MAX_DELIVERY_BYTES = 25 * 1_048_576;
 
 export const Hook = Type.Object({

@@ -39,7 +39,7 @@ export const JoinTokenCreate = Type.Object(
   },
   { additionalProperties: false },
 );
-/** `token` is shown only in this answer. `command` reads it from standard input. */
+/** `token` is shown only in this answer. `command` reads the token from standard input. */
 export const JoinTokenCreated = Type.Object({
   ...JoinToken.properties,
   token: Type.String(),

@@ -1,42 +1,45 @@
 /**
- * The cursor of a line in the log of a deployment: its place in the order of the container engine.
+ * The cursor of a line in the log of a deployment: the position of the line in the engine's order.
  *
- * The engine's times alone give no order: two lines can have one time, and the clock of a node can
- * be set back. So `at` is the newest time that the engine has written up to this line, and
- * `ordinal` counts the lines since the first one with that time. Both follow from the engine's file
- * alone, and a read from any time begins at a line with ordinal 0: each reader gives a line the
- * same cursor.
+ * The engine's timestamps alone are no order: two lines can have the same timestamp, and the clock
+ * of a node can be set back. So `at` is the newest timestamp up to this line, and `ordinal` counts
+ * the lines since the first line with that timestamp. Both depend only on the engine's log file,
+ * and a read from any time begins at a line with ordinal 0, so each reader computes the same cursor
+ * for a line.
  */
 import { type Static, Type } from 'typebox';
 
-/** The engine's own time of a line, with nanoseconds, by the clock of the node. */
+/** The engine's timestamp of a line, with nanosecond precision, by the clock of the node. */
 export const EnginePosition = Type.String({
   maxLength: 40,
   pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$',
 });
 
 export const LogCursor = Type.Object({
-  /** The container. '': an agent of 0.1.0 read the line, and the container is not known. */
+  /** Id of the container; '' if unknown, because an agent of 0.1.0 read the line. */
   run: Type.String({ maxLength: 64, pattern: '^[A-Za-z0-9]*$' }),
   at: EnginePosition,
-  /** -1: before the first line of this time. */
+  /** -1 means before the first line with this timestamp. */
   ordinal: Type.Integer({ minimum: -1 }),
 });
 export type LogCursor = Static<typeof LogCursor>;
 
-/** Whether both can be compared: they are of one container, as far as is known. */
+/**
+ * Returns whether the cursors can be compared: they belong to one container, or a container is
+ * unknown.
+ */
 export const isSameRun = (a: LogCursor, b: LogCursor): boolean =>
   a.run === b.run || a.run === '' || b.run === '';
 
-/** Whether the line of cursor `a` comes after `b` in the log of one container. */
+/** Returns whether cursor `a` comes after `b` in the log of one container. */
 export const isAfter = (a: LogCursor, b: LogCursor): boolean =>
   a.at === b.at ? a.ordinal > b.ordinal : a.at > b.at;
 
 export type CursorCounter = (at: string) => LogCursor;
 
 /**
- * Returns the cursors of consecutive lines from their engine times. The first line must be the
- * first of the log, or the first that the engine returns for a `since`.
+ * Computes the cursors of consecutive lines from their timestamps. The first line must be the first
+ * of the log, or the first that the engine returns for a `since`.
  */
 export function createCursorCounter(run: string): CursorCounter {
   let newest = '';

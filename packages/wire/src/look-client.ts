@@ -1,21 +1,21 @@
-/** The client side of a look into a repository. The command line and the dashboard use it. */
+/** The client side of a repository look. The command line and the dashboard use it. */
 import type { CallInput, CallResult } from './client.ts';
 import type { RepositoryLook } from './repository-look.ts';
 import type { AnswerOf, BodyOf } from './routes.ts';
 
 const HOLD_SECONDS = 25;
-/** Pause after a held answer without news: the control plane can be too busy to hold it. */
+/** Pause in ms after a long poll without a change: a busy control plane might answer at once. */
 const PAUSE_MS = 500;
 /**
- * The control plane ends each look after a minute. With the shortest answers, this is twice as
- * long.
+ * Maximum number of long polls. The control plane ends each look after 60 s; with immediate
+ * answers, 240 pauses take 120 s.
  */
 const MOST_HOLDS = 240;
 
-/** The two calls of a client that a look needs. */
+/** The API calls that a look needs. */
 export type LookCalls = {
   create(input: CallInput<'createRepositoryLook'>): Promise<AnswerOf<'createRepositoryLook'>>;
-  /** A held request. `answer` is null when nothing is new. */
+  /** A long poll. `answer` is null if nothing changed. */
   get(
     input: CallInput<'getRepositoryLook'>,
   ): Promise<Pick<CallResult<'getRepositoryLook'>, 'answer' | 'etag'>>;
@@ -23,9 +23,9 @@ export type LookCalls = {
 };
 
 /**
- * Sends one request, and then held ones until a builder has answered.
+ * Requests a look, then polls (long poll) until a builder has answered.
  * @returns the look; its state is `waiting` if the control plane did not end it
- * @throws the errors of the calls, also when `signal` aborts
+ * @throws the errors of the calls, including an abort by `signal`
  */
 export async function lookAt(
   calls: LookCalls,
@@ -40,7 +40,7 @@ export async function lookAt(
       params: { id: look.id },
       query: { wait: HOLD_SECONDS },
       timeoutMs: (HOLD_SECONDS + 15) * 1000,
-      // Without a tag the answer comes at once.
+      // Without an ETag the control plane answers at once.
       headers: etag === null ? {} : { 'if-none-match': etag },
       ...until,
     });

@@ -1,6 +1,6 @@
 /**
- * `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides on
- * the real branch and not on a payload.
+ * `look` tasks: an agent reads the tip of a branch from the git server, so that Berth decides from
+ * the real branch and not from the payload of a hook.
  */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
@@ -9,7 +9,10 @@ import { CommitId, Id, orNull } from './vocabulary.ts';
 /** Agents with this capability accept `look` tasks. */
 export const LOOK_CAPABILITY = 'look';
 
-/** Read the tip of `branch`, and compare it with each commit of `bases` under `watch_paths`. */
+/**
+ * Payload of a `look` task: read the tip of `branch`, and compare it with each commit of `bases`
+ * under `watch_paths`.
+ */
 export const LookPayload = Type.Object({
   project_id: Id,
   project: Type.String({ description: 'the project’s name' }),

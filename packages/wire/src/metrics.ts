@@ -1,28 +1,29 @@
 /**
- * Use of resources by containers: the points of agents, and the answer of
- * `GET /api/projects/{id}/metrics` (docs/runtime.md).
+ * Resource usage of containers: the points that agents send, and the answer of `GET
+ * /api/projects/{id}/metrics` (docs/runtime.md).
  */
 import { type Static, Type } from 'typebox';
 import { ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** Agents with this capability send a point a minute for each running container. */
+/** Agents with this capability send one point per minute for each running container. */
 export const METRICS_CAPABILITY = 'metrics';
 
 /**
- * Resources that a container is short of: `memory`: the kernel killed a process of it; `cpu`: its
- * CPU limit slows it down.
+ * Resources that a container can be short of. `memory`: the kernel killed one of its processes.
+ * `cpu`: its CPU limit throttles it.
  */
 export const PRESSURES = ['memory', 'cpu'] as const;
 export type Pressure = (typeof PRESSURES)[number];
-/** An agent reports `memory` for this long after the last kill. */
+/** Time in ms after the last kill during which an agent reports `memory`. */
 export const MEMORY_PRESSURE_MS = 15 * 60_000;
 
 const counter = (description: string) =>
   orNull(Type.Number({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description }));
 
 /**
- * A value is null if the node cannot read it. Counters begin at 0 with each start of the container.
+ * A value is null if the node cannot read it. Counters restart at 0 with each start of the
+ * container.
  */
 const VALUES = {
   started_at: orNull({
@@ -55,7 +56,8 @@ export const METRIC_VALUES = [
 ] as const;
 
 /**
- * A point of one container. Its age is a duration and no time: the clock of the node can be wrong.
+ * A point of one container. It has an age instead of a time, because the clock of the node can be
+ * wrong.
  */
 export const SentPoint = Type.Object({
   deployment_id: Id,
@@ -74,9 +76,7 @@ export const AgentMetrics = Type.Object({
   points: Type.Array(SentPoint, { maxItems: MAX_SENT_POINTS }),
 });
 
-/**
- * `next_ms`: the agent reads the next values after this time, so that each minute has one point.
- */
+/** `next_ms`: delay before the agent reads the next values, so that each minute has one point. */
 export const AgentMetricsAnswer = Type.Object({ stored: Type.Integer(), next_ms: Type.Number() });
 
 export const MetricPoint = Type.Object({ at: Time, deployment_id: Id, ...VALUES });

@@ -2,8 +2,8 @@ import type { ObservedContainer } from './node.ts';
 import { LABELS } from './vocabulary.ts';
 
 /**
- * Projects of running containers whose host port the engine chooses at each start: an earlier
- * version of the agent started them.
+ * Returns the projects of running containers whose host port changes at each start, because an
+ * older version of the agent started them.
  */
 export const projectsWithMovingPorts = (containers: readonly ObservedContainer[]): string[] => [
   ...new Set(

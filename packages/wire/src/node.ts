@@ -4,9 +4,9 @@ import { ObservedPressure } from './metrics.ts';
 import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
-/** Longest output of a HEALTHCHECK that a report has, in characters. */
+/** Maximum length of the HEALTHCHECK output in a report, in characters. */
 export const MAX_HEALTH_OUTPUT = 500;
-/** The result of the HEALTHCHECK of a container's image, as the engine has it. */
+/** The result of the image's HEALTHCHECK, as the engine reports it. */
 export const ObservedHealth = Type.Object({
   status: literals(['starting', 'healthy', 'unhealthy']),
   output: Type.Optional(
@@ -18,7 +18,8 @@ export const ObservedHealth = Type.Object({
 });
 
 /**
- * One container of Berth as the agent observed it. `host_port` is null while no port is published.
+ * One of Berth's containers as the agent observed it. `host_port` is null while no port is
+ * published.
  */
 export const ObservedContainer = Type.Object({
   id: Type.Optional(Type.String({ maxLength: 128 })),
@@ -80,7 +81,8 @@ export const NODE_SECRET_PREFIX = 'berthnode_';
 export const JOIN_TOKEN_PREFIX = 'berthjoin_';
 
 /**
- * An image of Berth that no container uses, that no task protects, and that is not the only copy.
+ * One of Berth's images that no container uses, that no task protects, and that is not the only
+ * copy.
  */
 export const EvictableImage = Type.Object({
   name: Type.String({ maxLength: 500 }),
@@ -92,7 +94,7 @@ export const EvictableImage = Type.Object({
   kept: Type.Boolean({ description: 'a kept release needs it, and the registry still has it' }),
 });
 export type EvictableImage = Static<typeof EvictableImage>;
-/** Images in the order of eviction that a node reports at most. */
+/** Maximum number of evictable images that a node reports, in the order of eviction. */
 export const MAX_REPORTED_IMAGES = 30;
 
 /** Bytes on the disks that the engine and the datasets use. A value is null while it is unknown. */
@@ -141,7 +143,7 @@ export const NodeEngine = Type.Object({
 });
 export type NodeEngine = Static<typeof NodeEngine>;
 
-/** Addresses in one answer. */
+/** Maximum number of addresses in one answer. */
 export const MAX_NEIGHBOURS = 500;
 export const Neighbours = Type.Object({
   etag: Type.String(),
@@ -152,8 +154,8 @@ export type Neighbours = Static<typeof Neighbours>;
 /**
  * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent
  * adds the others. The server ignores unknown fields, so that a newer agent works with an older
- * control plane. An absent `containers` means that the agent did not list its containers; it never
- * means that there are none.
+ * control plane. An absent `containers` means that the agent did not list its containers, not that
+ * it has none.
  */
 export const NodeRegister = Type.Object({
   hostname: Type.String({ minLength: 1, maxLength: 253 }),
@@ -235,7 +237,7 @@ export const NodeRegister = Type.Object({
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
-/** One prewarm: a copy of a dataset that somebody requested for a node. */
+/** A prewarm: a copy of a dataset that a person requested for a node. */
 export const NodeCopy = Type.Object({
   task_id: Id,
   dataset_id: Id,
@@ -266,9 +268,9 @@ export const ContainerToRemove = Type.Object({
 export type ContainerToRemove = Static<typeof ContainerToRemove>;
 
 /**
- * The drain of a node. `left` lists the deployments that still run there, with the state of their
- * move, stopped projects whose volumes are there, and containers that only a person can remove. A
- * drain ends when nothing is left.
+ * The drain of a node. `left` lists the deployments that still run on the node with the state of
+ * their move, the stopped projects with volumes on the node, and the containers that only a person
+ * can remove. A drain ends when `left` is empty.
  */
 export const Drain = Type.Object({
   started_at: Time,
@@ -289,8 +291,8 @@ export type Drain = Static<typeof Drain>;
 export const Prewarm = Type.Object({ dataset_id: Id }, { additionalProperties: false });
 
 /**
- * Datasets that would be evicted, least recently used first. `enough` is true if that frees
- * `wanted_bytes`.
+ * Datasets that a node would evict, least recently used first. `enough` is true if the eviction
+ * frees `wanted_bytes`.
  */
 export const CacheRoom = Type.Object({
   free_bytes: Type.Number(),
@@ -303,8 +305,8 @@ export const CacheRoom = Type.Object({
 export type CacheRoom = Static<typeof CacheRoom>;
 
 /**
- * The disk of a node: what uses it, what an eviction removes and why, and the volumes, which no
- * eviction touches.
+ * The disk of a node: its usage, what an eviction would remove and why, and the volumes, which are
+ * never evicted.
  */
 export const NodeDiskView = Type.Object({
   disk: orNull(
@@ -478,8 +480,8 @@ export const PlacementRow = Type.Object({
 export type PlacementRow = Static<typeof PlacementRow>;
 
 /**
- * Counts the nodes that the placement record does not list: those that were eligible, and those
- * that were refused, by reason.
+ * Counts the nodes that the placement record does not list: the eligible nodes, and the refused
+ * nodes by reason.
  */
 const LeftOut = Type.Object({
   eligible: Type.Integer(),

@@ -1,4 +1,7 @@
-/** Notifications: where Berth reports problems to, and the deliveries of each notification. */
+/**
+ * Notifications: the targets to which Berth reports problems, and the deliveries of each
+ * notification.
+ */
 import { type Static, Type } from 'typebox';
 import { ByName, NameFilter, type Route } from './route.ts';
 import { Id, listOf, literals, orNull, PageQuery, Time } from './vocabulary.ts';

@@ -19,9 +19,9 @@ export const Branch = Type.String({ minLength: 1, maxLength: 255 });
 /** A relative path inside the repository, without `..`. */
 export const RepoPath = Type.String({ minLength: 1, maxLength: 500 });
 
-/** Most variables of one project. */
+/** Maximum number of variables of one project. */
 export const MAX_ENV = 200;
-/** Most bytes of all names and values together. */
+/** Maximum size of all names and values together, in bytes. */
 export const MAX_ENV_BYTES = 1_048_576;
 /** Names follow POSIX; values are text up to 32 KiB. */
 const EnvKey = Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_]*$', maxLength: 200 });
@@ -44,11 +44,14 @@ export type EnvPatch = Static<typeof EnvPatch>;
 export const ByEnvName = Type.Object({ ...ByName.properties, name: Type.String({ minLength: 1 }) });
 export const EnvSet = Type.Object({ value: EnvValue }, { additionalProperties: false });
 
-/** Folder of the repository, relative to its root; `.` is the root. */
+/** Folder in the repository, relative to the root; `.` is the root. */
 export const RepoFolder = Type.String({ minLength: 1, maxLength: 500 });
-/** Name of a stage of the Dockerfile, or its number. */
+/** Name or number of a stage of the Dockerfile. */
 export const BuildTarget = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9_.-]*$', maxLength: 128 });
-/** Most build arguments of one project, and most bytes of all names and values together. */
+/**
+ * Maximum number of build arguments of one project, and maximum size of all names and values
+ * together in bytes.
+ */
 export const MAX_BUILD_ARGS = 100;
 export const MAX_BUILD_ARG_BYTES = 131_072;
 const BuildArg = Type.String({ maxLength: 32_768 });
@@ -57,7 +60,7 @@ export const BuildArgs = Type.Record(EnvKey, BuildArg, {
   additionalProperties: false,
 });
 export type BuildArgs = Static<typeof BuildArgs>;
-/** A merge patch, like EnvPatch. */
+/** A merge patch of build arguments, like EnvPatch. */
 export const BuildArgsPatch = Type.Record(EnvKey, orNull(BuildArg), {
   maxProperties: 2 * MAX_BUILD_ARGS,
   additionalProperties: false,
@@ -85,22 +88,22 @@ export type VolumeUse = Static<typeof VolumeUse>;
 export const MAX_VOLUMES = 20;
 
 /**
- * Reaction of a running deployment to a new version of its datasets.
- * `tell` adds an event to the deployment; `redeploy` also deploys the same release again.
+ * How Berth reacts to a new version of a running deployment's datasets. `tell` adds an event to the
+ * deployment; `redeploy` also deploys the same release again.
  */
 export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 
 /**
- * A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**`
- * matches any folders.
+ * A glob or a folder inside the repository, like git’s `glob` pathspecs: `*` matches no slash, `**`
+ * matches any number of folders.
  */
 export const WatchPath = Type.String({ minLength: 1, maxLength: 300 });
 
-/** Most origins of `cors_origins`. */
+/** Maximum number of origins in `cors_origins`. */
 export const MAX_ORIGINS = 20;
 const Origin = Type.String({ minLength: 1, maxLength: 300 });
 
-/** Most members of one project. */
+/** Maximum number of members of one project. */
 export const MAX_MEMBERS = 200;
 /** A role in one project. It cannot exceed the role of the user. */
 export const MEMBER_ROLES = ['viewer', 'developer'] as const;
@@ -123,13 +126,13 @@ export const MemoryBytes = Type.Integer({
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
-/** Time that a new container has to answer, in seconds. */
+/** Time limit in seconds for a new container to answer its probe. */
 export const StartSeconds = Type.Integer({ minimum: 1, maximum: 3600 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
- * The fields that people set. The schemas have no defaults, because validation of a PATCH would
- * fill them in and overwrite stored values. The defaults are in PROJECT_DEFAULTS.
+ * The fields that people can set. The schemas have no defaults, because the validation of a PATCH
+ * would fill them in and overwrite stored values. The defaults are in PROJECT_DEFAULTS.
  */
 const settable = {
   git_url: GitUrl,

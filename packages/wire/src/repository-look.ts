@@ -1,6 +1,6 @@
 /**
- * Looks into a repository, before its project exists or for it: branches, Dockerfiles, their ports
- * and stages, submodules, Git LFS.
+ * Repository looks: what a builder finds in a repository before or after its project exists:
+ * branches, Dockerfiles with ports and stages, submodules, Git LFS.
  */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
@@ -12,7 +12,7 @@ export const REPOSITORY_LOOK_CAPABILITY = 'look_repository';
 
 export const MAX_BRANCHES_FOUND = 200;
 export const MAX_DOCKERFILES_FOUND = 20;
-/** Ports and stages of one Dockerfile. */
+/** Maximum number of ports, and of stages, of one Dockerfile. */
 export const MAX_PARTS_FOUND = 20;
 const MAX_PATH = 400;
 
@@ -72,8 +72,8 @@ export const isRepositoryFound = (value: unknown): value is RepositoryFound =>
   Value.Check(RepositoryFound, value);
 
 /**
- * Payload of a `look` task into a repository. `repository` tells it from a look for a push. With
- * `project_id`, the claim gives the builder the git access of that project.
+ * Payload of a `look` task for a repository look. `repository` distinguishes it from a look for a
+ * push. With `project_id`, the answer to the claim contains the git access of that project.
  */
 export const RepositoryLookPayload = Type.Object({
   repository: Type.Literal(true),

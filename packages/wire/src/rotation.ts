@@ -1,6 +1,6 @@
 /**
- * The users of each value of a shared secret (`berth rotate`). Values appear as fingerprints
- * (kit/fingerprint.ts).
+ * Shows which processes use which value of a shared secret (`berth rotate`). Values appear as
+ * fingerprints (kit/fingerprint.ts).
  */
 import { type Static, Type } from 'typebox';
 import { literals, orNull, Time } from './vocabulary.ts';

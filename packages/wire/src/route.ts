@@ -12,19 +12,18 @@ import { Id, type Role } from './vocabulary.ts';
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 /**
- * Which projects a request of a person concerns. A person who cannot see a project gets the same
- * answers as if it did not exist. The server derives its checks from this field.
+ * How a request of a person relates to projects. The server derives its access checks from this
+ * field. A person who cannot see a project gets the same answers as if the project did not exist.
  *
  * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role
  *   in this project.
  * - `deployment`: `:id` is a deployment, which is checked by its project, as above.
  * - `query`: the query must have `project_id`, which is checked as above.
- * - `list`: the answer, or an error, can name several projects. The handler must leave out those
- *   that the caller cannot see: `access` of the call says which. A filter `project_id` is checked
- *   as above.
+ * - `list`: the answer, or an error, can name several projects. The handler must omit projects that
+ *   the caller cannot see, according to `access` of the call. A filter `project_id` is checked as
+ *   above.
  * - `new`: the request creates a project. A replayed answer is checked as above.
- * - `none`: neither the answer nor an error says anything about a project. Always for routes
- *   without a role.
+ * - `none`: neither the answer nor an error names a project. Required for routes without a role.
  */
 export type RouteScope = 'project' | 'deployment' | 'query' | 'list' | 'new' | 'none';
 
@@ -37,13 +36,13 @@ export type Route = {
   params?: TSchema;
   query?: TSchema;
   body?: TSchema;
-  /** The request can have no body. */
+  /** The body of the request is optional. */
   bodyOptional?: true;
-  /** The body is bytes of any content type, and the handler reads them as a stream. */
+  /** The body has any content type, and the handler reads it as a stream. */
   rawBody?: true;
   status: number;
   /**
-   * Location header of a 201 or 202. The last name in it is the id of the answer, the others are
+   * Location header of a 201 or 202. The last parameter is the id in the answer; the others are
    * parameters of the request. Default: the route's path up to `:id`, or the path followed by
    * `/:id`.
    */
@@ -57,7 +56,7 @@ export type Route = {
    */
   locked?: true;
   /**
-   * With `Accept: text/event-stream` the answer is a stream, which goes on after `Last-Event-ID`.
+   * With `Accept: text/event-stream` the answer is a stream, which continues after `Last-Event-ID`.
    */
   streams?: true;
 };
@@ -70,7 +69,7 @@ export const ByName = Type.Object({
 export const NameFilter = {
   name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exact name' })),
 };
-/** For the names of the resources that another answer lists. */
+/** Query with several ids, to look up the names of resources in another answer. */
 export const IdsFilter = {
   ids: Type.Optional(
     Type.String({
@@ -81,8 +80,8 @@ export const IdsFilter = {
   ),
 };
 /**
- * Longest hold in seconds for agents. They notice a dead connection earlier, from the answers to
- * their registrations.
+ * Longest hold (long poll) for agents in seconds. Agents notice a dead connection earlier, because
+ * their registrations fail.
  */
 export const MAX_HOLD_SECONDS = 300;
 export const LongWait = {
@@ -94,7 +93,9 @@ export const LongWait = {
     }),
   ),
 };
-/** Longest hold for callers that cannot notice a dead connection otherwise: 60 s. */
+/**
+ * Longest hold (long poll) for callers that cannot notice a dead connection in another way: 60 s.
+ */
 export const Wait = {
   wait: Type.Optional(
     Type.Number({ minimum: 0, maximum: 60, description: 'seconds to hold the request' }),

@@ -1,14 +1,14 @@
 /**
- * Runtime logs: what the containers of a project print. Berth does not store them. An agent with
- * the capability `logs` reads them from its container engine while somebody looks, with one reader
- * for each container. Only the end of a container is stored (`ContainerExit`).
+ * Runtime logs: the output of a project's containers. Berth does not store them. An agent with the
+ * capability `logs` reads them from its container engine while a person watches, with one reader
+ * per container. Berth stores only the end of a container (`ContainerExit`).
  */
 import { type Static, Type } from 'typebox';
 import { EnginePosition, LogCursor } from './log-cursor.ts';
 import { ById, ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** Capability of agents that read the logs of their containers and report their ends. */
+/** Capability of agents that read the logs of their containers and report when a container ends. */
 export const LOGS_CAPABILITY = 'logs';
 
 export const MAX_TAIL = 10_000;
@@ -16,10 +16,7 @@ export const DEFAULT_TAIL = 100;
 /** Limits of a batch. An agent cuts longer lines. */
 export const MAX_BATCH_LINES = 1_000;
 export const MAX_LINE_CHARS = 16_000;
-/**
- * Lines and characters that are kept of the end of a container, and ends that are kept of a
- * deployment.
- */
+/** Limits of stored ends: lines and characters per end of a container, and ends per deployment. */
 export const EXIT_LINES = 200;
 export const EXIT_CHARS = 262_144;
 export const EXITS_KEPT = 5;
@@ -51,19 +48,19 @@ export const RuntimeLogs = Type.Object({
 export type RuntimeLogs = Static<typeof RuntimeLogs>;
 
 /**
- * Data of `event: lost`: between `from` and `to`, lines may be missing. `from` is null if no line
+ * Data of `event: lost`: lines might be missing between `from` and `to`. `from` is null if no line
  * came before.
  */
 export type LostLines = {
   deployment_id: string;
-  /** A word for clients of 0.1.0, which print it before "lines are missing here". */
+  /** Fixed text for clients of 0.1.0, which print it before "lines are missing here". */
   count: 'some';
   from: Time | null;
   to: Time | null;
 };
 /**
- * Data of `event: gone`: the node cannot be read now, or nothing runs. The stream goes on when it
- * can.
+ * Data of `event: gone`: the node is not available, or no container runs. The stream continues when
+ * this changes.
  */
 export type GoneNode = { deployment_id: string | null; node: string | null; message: string };
 
@@ -106,8 +103,9 @@ export type ExitReport = Static<typeof ExitReport>;
 const Key = Type.String({ minLength: 1, maxLength: 80, pattern: '^[A-Za-z0-9_-]+$' });
 
 /**
- * One log that a node shall read. `follow`: from `since_ago_ms` on, when it was first wanted, until
- * nobody wants it. `read`: once. Ages and not times, because the clock of a node may be wrong.
+ * One log that a node must read. `follow`: from `since_ago_ms` before the first request, until
+ * nobody requests it. `read`: once. The fields are ages instead of times, because the clock of a
+ * node might be wrong.
  */
 export const LogWant = Type.Object({
   key: Key,
@@ -117,9 +115,9 @@ export const LogWant = Type.Object({
   since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   /**
-   * The lines from this time of a cursor on, by the clock of the node. It wins over `since_ago_ms`
-   * of a `read`; a `follow` begins at the earlier one. The control plane leaves out the lines of
-   * that time that it has.
+   * Timestamp of a cursor from which to read, by the clock of the node. A `read` ignores
+   * `since_ago_ms` if this is set; a `follow` begins at the earlier of both. The control plane
+   * drops lines with this timestamp that it already has.
    */
   after: orNull(EnginePosition),
   stream: orNull(Stream),
@@ -128,60 +126,57 @@ export type LogWant = Static<typeof LogWant>;
 export const LogWants = Type.Object({ items: Type.Array(LogWant) });
 
 /**
- * Header of the answer to a poll of tasks: changes with the logs that the node shall read; absent:
- * none.
+ * Header of the answer to a poll of tasks. Its value changes with the logs that the node must read;
+ * absent if there are none.
  */
 export const LOGS_WANTED_HEADER = 'x-logs-wanted';
 
-/**
- * A line of a batch. Its cursor is (`run` of the batch, `record` or else `at`, `ordinal` or else
- * 0).
- */
+/** A line of a batch. Its cursor is (`run` of the batch, `record` or `at`, `ordinal` or 0). */
 const BatchLine = Type.Object({
   at: EnginePosition,
   stream: Stream,
   text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }),
-  /** The time of the cursor, if it is not `at`: the engine had written a newer time before. */
+  /** Timestamp of the cursor, set if an earlier line has a newer timestamp than `at`. */
   record: Type.Optional(EnginePosition),
   ordinal: Type.Optional(Type.Integer({ minimum: 0 })),
 });
 export type BatchLine = Static<typeof BatchLine>;
 
 /**
- * Consecutive lines of a container. Batches are a chain: `after` is the cursor of the line before
- * the first one, so a reader sees whether a batch is missing between two others.
+ * Consecutive lines of a container. Batches form a chain: `after` is the cursor of the line before
+ * the first line, so a reader detects a missing batch.
  */
 export const LogBatch = Type.Object({
   node_id: Id,
-  /** One run of a reader of the agent. */
+  /** Id of one run of the agent's reader. */
   epoch: Type.String({ minLength: 1, maxLength: 64 }),
   /**
-   * Number of the first line within `epoch`, including the lines that the agent dropped. It orders
-   * the batches of a reader. A control plane of 0.1.0 knows only this.
+   * Number of the first line within `epoch`, counting lines that the agent dropped. It orders the
+   * batches of a reader. A control plane of 0.1.0 uses only this field.
    */
   first: Type.Integer({ minimum: 0 }),
   lines: Type.Array(BatchLine, { maxItems: MAX_BATCH_LINES }),
-  /** The container of the lines. Absent: an agent of 0.1.0, whose lines have no cursors. */
+  /** Id of the container. Absent from an agent of 0.1.0, whose lines have no cursors. */
   run: Type.Optional(Type.String({ minLength: 1, maxLength: 64, pattern: '^[A-Za-z0-9]+$' })),
-  /** The cursor before the first line. Null: the first line is the first of the log. */
+  /** The cursor before the first line; null if the first line is the first of the log. */
   after: Type.Optional(orNull(LogCursor)),
-  /** Lines between `after` and the first line are missing: the agent dropped them. */
+  /** True if the agent dropped lines between `after` and the first line. */
   gap: Type.Optional(Type.Boolean()),
   /**
-   * The log does not have the line after which the reader should begin: the engine has rotated it
-   * away, or the container is another one. Lines may be missing before the first line, and cursors
-   * of earlier batches tell nothing about these lines.
+   * True if the log does not contain the line after which to begin, because of log rotation or a
+   * new container. Lines might be missing before the first line, and cursors of earlier batches
+   * cannot be compared with these lines.
    */
   reset: Type.Optional(Type.Boolean()),
-  /** With the end of a `read`: the cursor of the newest line in the log, also if it was not sent. */
+  /** With the end of a `read`: the cursor of the newest line in the log, sent or not. */
   last: Type.Optional(orNull(LogCursor)),
   /** Clock of the node when it sent the batch, in ms since 1970. */
   now: Type.Number(),
-  /** A `read` is complete, or the container of a `follow` is gone. */
+  /** True if a `read` is complete or the container of a `follow` is gone. */
   end: Type.Optional(Type.Boolean()),
   /**
-   * With the end of a `read`: number of older lines in the range, at least; not sent because of
-   * `tail` or of a limit.
+   * With the end of a `read`: minimum number of older lines in the range that were not sent because
+   * of `tail` or a limit.
    */
   left_out: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Why the log cannot be read. */

@@ -3,23 +3,26 @@ import { type Static, Type } from 'typebox';
 import { ByName, type Route } from './route.ts';
 import { listOf, literals, orNull, Time } from './vocabulary.ts';
 
-/** `run`: the container gets it. `build`: the build gets it. */
+/** `run`: the container gets the secret. `build`: the build gets the secret. */
 const SECRET_SCOPES = ['run', 'build'] as const;
 export type SecretScope = (typeof SECRET_SCOPES)[number];
 /**
- * How a container gets it: an environment variable, or the file /run/secrets/NAME. In a build, the
- * Dockerfile decides.
+ * How a container gets the secret: as an environment variable, or as the file /run/secrets/NAME. In
+ * a build, the Dockerfile decides.
  */
 export const SECRET_DELIVERIES = ['env', 'file'] as const;
 export type SecretDelivery = (typeof SECRET_DELIVERIES)[number];
 
-/** Most secrets of one project. */
+/** Maximum number of secrets of one project. */
 export const MAX_SECRETS = 100;
-/** Most bytes of one value, and of all values of a project together. */
+/** Maximum size in bytes of one value, and of all values of a project together. */
 export const MAX_SECRET_BYTES = 65_536;
 export const MAX_SECRETS_BYTES = 1_048_576;
 
-/** Capabilities of an agent: it gets secrets with its claims; it mounts file secrets. */
+/**
+ * Capabilities of an agent. CAN_SECRETS: it gets secrets with its claims. CAN_SECRET_FILES: it
+ * mounts file secrets.
+ */
 export const CAN_SECRETS = 'secrets';
 export const CAN_SECRET_FILES = 'secret_files';
 

@@ -1,7 +1,7 @@
-/** Sizes as text in powers of 1,024, for the command line and the dashboard. */
+/** Formats sizes in powers of 1,024, for the command line and the dashboard. */
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'] as const;
 
-/** `850 B`, `1.5 KiB`, `120 MiB`. */
+/** Formats a size, for example `850 B`, `1.5 KiB`, `120 MiB`. */
 export function sizeText(bytes: number): string {
   let value = bytes;
   let unit = 0;

@@ -2,7 +2,10 @@
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** `default`: not set, so the value is the default. `hidden`: it is set, and can be a secret. */
+/**
+ * `default`: not set, so the default applies. `hidden`: set, but not shown because the value can be
+ * a secret.
+ */
 export const SETTING_SOURCES = ['set', 'default', 'hidden'] as const;
 export const SettingInForce = Type.Object({
   name: Type.String(),

@@ -23,8 +23,8 @@ import {
 } from './vocabulary.ts';
 
 /**
- * Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as
- * `image_repository:{commit}`.
+ * Payload of a `build` task: clone `branch` of `git_url` (or only `commit`), build
+ * `dockerfile_path`, push the image as `image_repository:{commit}`.
  */
 export const BuildPayload = Type.Object({
   project_id: Id,
@@ -33,14 +33,14 @@ export const BuildPayload = Type.Object({
   branch: Type.String(),
   commit: orNull(CommitId),
   /**
-   * Hosts from which submodules can come, in the syntax of ALLOWED_GIT_HOSTS. Empty: any host.
-   * Absent: only the host of `git_url`.
+   * Allowed hosts of submodules, in the syntax of ALLOWED_GIT_HOSTS. If empty, any host; if absent,
+   * only the host of `git_url`.
    */
   allowed_git_hosts: Type.Optional(Type.Array(Type.String())),
   dockerfile_path: Type.String(),
   /**
-   * Sent only if they are not the defaults, and only to agents with the capability
-   * `build_settings`.
+   * The build settings are sent only if they differ from the defaults, and only to agents with the
+   * capability `build_settings`.
    */
   build_context: Type.Optional(
     Type.String({ description: 'folder of the repository; default: its root' }),
@@ -66,9 +66,9 @@ export const BuildPayload = Type.Object({
 export type BuildPayload = Static<typeof BuildPayload>;
 
 /**
- * Run `image` (by digest if it is known) as `container_name`, beside the container that serves now;
- * probe it; report its host port. A contract-only agent reads `domain_prefix`, `container_port`,
- * `env` and `image`, and replaces `svc-{domain_prefix}`.
+ * Payload of a `deploy` task: run `image` (by digest if known) as `container_name`, beside the
+ * container that serves now; probe it; report its host port. A contract-only agent reads
+ * `domain_prefix`, `container_port`, `env` and `image`, and replaces `svc-{domain_prefix}`.
  */
 export const DeployPayload = Type.Object({
   project_id: Id,
@@ -87,8 +87,8 @@ export const DeployPayload = Type.Object({
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
   replace: literals(REPLACE_MODES),
   /**
-   * The deployment that serves now. With `recreate`, its container is restored if this deployment
-   * fails.
+   * The deployment that serves now. With `recreate`, the agent restores its container if this
+   * deployment fails.
    */
   replaces: Type.Optional(orNull(Id)),
   env: Type.Record(Type.String(), Type.String(), {
@@ -114,10 +114,10 @@ export const DeployPayload = Type.Object({
 export type DeployPayload = Static<typeof DeployPayload>;
 
 /**
- * Drain and remove the containers of `remove`, then give the container of `keep` its final name.
- * Containers are found by label, never by name. `stop` lists containers of a project with
- * `replace: recreate` that moves to another node: they are stopped and kept. `start` names the
- * deployment whose stopped container is started again.
+ * Payload of a `retire` task: drain and remove the containers of `remove`, then give the container
+ * of `keep` its final name. The agent finds containers by label, never by name. `stop` lists
+ * containers to stop and keep, because their project (`replace: recreate`) moves to another node.
+ * `start` names the deployment whose stopped container must start again.
  */
 export const RetirePayload = Type.Object({
   project_id: Id,
@@ -139,7 +139,7 @@ export const RetirePayload = Type.Object({
 });
 export type RetirePayload = Static<typeof RetirePayload>;
 
-/** Copy a dataset to the cache of the node (prewarm). */
+/** Payload of a `sync` task: copy a dataset to the cache of the node (prewarm). */
 export const SyncPayload = Type.Object({ dataset: DatasetSource });
 export type SyncPayload = Static<typeof SyncPayload>;
 
@@ -183,11 +183,11 @@ export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
 
 /**
- * Remaining duration of the lease. Agents need it because their clock can differ from the control
- * plane's.
+ * Remaining duration of the lease in seconds. Agents need a duration because their clock can differ
+ * from the control plane's.
  */
 const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));
-/** A secret with its value. Only the answer to a claim has it. */
+/** A secret with its value. Sent only in the answer to a claim. */
 export const ClaimedSecret = Type.Object({
   name: Type.String(),
   value: Type.String(),
@@ -222,8 +222,8 @@ export const LogLineIn = Type.Object({
 });
 export type LogLineIn = Static<typeof LogLineIn>;
 /**
- * `first` is the number of the first line within this attempt; with it, a batch that is sent twice
- * is stored once.
+ * `first` is the number of the first line within this attempt, so that the server stores a repeated
+ * batch only once.
  */
 export const TaskLogs = Type.Object({
   first: Type.Optional(Type.Integer({ minimum: 0 })),
@@ -278,13 +278,13 @@ const REPORTED = {
 
 /**
  * Facts that a build learned before its end. The agent sends them with the progress of the task as
- * soon as it knows them, and again with the report, also with the report of a failure. A failed,
- * cancelled or lost build keeps them.
+ * soon as it knows them, and again with the report, even of a failure. The deployment keeps them
+ * after a failed, cancelled or lost build.
  */
 export const TaskFacts = Type.Object(REPORTED);
 export type TaskFacts = Static<typeof TaskFacts>;
 
-/** Body of `POST /api/agent/tasks/{id}/progress`. An earlier control plane ignores `learned`. */
+/** Body of `POST /api/agent/tasks/{id}/progress`. An older control plane ignores `learned`. */
 export const ProgressReport = Type.Object({
   ...TaskProgress.properties,
   learned: Type.Optional(TaskFacts),
@@ -304,11 +304,10 @@ export const TaskNote = Type.Object({
 export type TaskNote = Static<typeof TaskNote>;
 
 /**
- * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines
- * `{status, result, image_tag?}` for a build and `{status, host_port}` for a deploy. `result` is an
- * object, or text for people. Berth adds `image_digest`, `commit`, `commit_message`,
- * `commit_author`, `arch`, `host_keys` and `notes` (build), and `container_id` and `datasets`
- * (deploy).
+ * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result,
+ * image_tag?}` for a build and `{status, host_port}` for a deploy. `result` is an object, or a text
+ * for people. Berth adds `image_digest`, `commit`, `commit_message`, `commit_author`, `arch`,
+ * `host_keys` and `notes` (build), and `container_id` and `datasets` (deploy).
  */
 export const TaskReport = Type.Object({
   status: literals(['completed', 'failed']),
@@ -340,9 +339,9 @@ export const TaskReport = Type.Object({
 export type TaskReport = Static<typeof TaskReport>;
 
 /**
- * Text that changes whenever a list of open tasks changes in a way that an agent must act on.
- * Control plane and agent both compute it; the control plane sends it as `open_tasks` in the answer
- * to a registration.
+ * Returns a text that changes whenever a list of open tasks changes in a way that the agent must
+ * act on. Control plane and agent both compute it; the control plane sends it as `open_tasks` in
+ * the answer to a registration.
  */
 export const openTasksText = (
   tasks: readonly Pick<Task, 'id' | 'attempt' | 'cancel_requested'>[],

@@ -1,6 +1,6 @@
 /**
- * Personal API tokens, for programs that act for a person. The role of a token cannot exceed the
- * person's role.
+ * Personal API tokens, for programs that act on behalf of a person. The role of a token cannot
+ * exceed the person's role.
  */
 import { type Static, Type } from 'typebox';
 import { Id, literals, orNull, ROLES, Time } from './vocabulary.ts';
@@ -11,7 +11,7 @@ import { Id, literals, orNull, ROLES, Time } from './vocabulary.ts';
  */
 export const API_TOKEN_PREFIX = 'berthpat_';
 
-/** Most projects to which one token can be limited. */
+/** Maximum number of projects to which one token can be limited. */
 export const MAX_TOKEN_PROJECTS = 100;
 
 export const ApiToken = Type.Object({
@@ -26,7 +26,7 @@ export const ApiToken = Type.Object({
   ),
   created_at: Time,
   expires_at: Time,
-  /** Exact to the minute. */
+  /** Accurate to the minute. */
   last_used_at: orNull(Time),
 });
 export type ApiToken = Static<typeof ApiToken>;

@@ -70,7 +70,7 @@ const HEADER = 'berth-tree 1\n';
  * entries.
  */
 export const MOST_ENTRIES = 1024;
-/** One name in 256 ends a chunk. */
+/** On average, one name in 256 ends a chunk. */
 const CHUNK_MASK = 0xff;
 
 // ---- Names
@@ -148,8 +148,8 @@ export type TreeTotals = { digest: string; files: number; bytes: number };
 export function encodeTree(entries: Iterable<NamedEntry>, writer: TreeWriter): TreeTotals {
   const total = { files: 0, bytes: 0 };
   const chunks: TreeTotals[] = [];
-  // Lines that are not written yet, and the indexes at which a chunk ends. Chunks are written once
-  // the folder is known to need chunks.
+  // Lines not written yet, and the indexes at which a chunk ends. Chunks are written only after the
+  // folder exceeds MOST_ENTRIES.
   let open: string[] = [];
   let cuts: number[] = [];
   let counts: { files: number; bytes: number }[] = [];
@@ -215,9 +215,9 @@ function encodeLine(entry: NamedEntry): string {
 }
 
 /**
- * Decides from the name alone whether it ends a chunk, so that an added or removed neighbour does
- * not move other cuts. The hash is FNV-1a with a final mix, because the low bits of plain FNV-1a
- * are not random enough.
+ * Returns whether a name ends a chunk. Only the name decides, so that an added or removed neighbour
+ * does not move other chunk ends. The hash is FNV-1a with a final mix, because the low bits of
+ * plain FNV-1a are not random enough.
  */
 function endsChunk(name: string): boolean {
   let h = 0x811c9dc5;
@@ -321,7 +321,7 @@ function decodeLine(line: string, number: number): TreeEntry {
 // ---- Reading whole trees
 
 /**
- * `path` is encoded, with `/` between names and none at the front. No part of it is `.` or `..`.
+ * `path` is encoded, with `/` between names and no leading `/`. No part of `path` is `.` or `..`.
  */
 export type TreeLeaf = { path: string; entry: NamedEntry };
 
@@ -361,8 +361,8 @@ async function* leavesOf(
 }
 
 /**
- * A row of the history. `size` and `checksum` are null for a removed file, the previous ones for an
- * added file.
+ * A row of the history. `size` and `checksum` are null for a removed file; the previous values are
+ * null for an added file.
  */
 export type TreeChange = {
   path: string;
@@ -373,7 +373,7 @@ export type TreeChange = {
   previous_checksum: string | null;
 };
 
-/** An end of a folder (null) comes after each entry. */
+/** Compares two entries by name. The end of a folder (null) comes after all entries. */
 function compareEntries(a: NamedEntry | null, b: NamedEntry | null): number {
   if (a === null) return 1;
   return b === null ? -1 : compareNames(a.name, b.name);
@@ -416,7 +416,7 @@ export async function* diffTrees(
       const { size, checksum } = newLeaf;
       yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, ...previous };
     }
-    // Await only if the next part must be loaded: this line runs for every entry.
+    // Await only if the next part must be loaded, because this code runs for every entry.
     if (gone !== null && olds.next()) await olds.more();
     if (come !== null && news.next()) await news.more();
   }
@@ -481,8 +481,8 @@ async function* entriesOf(
     if (entry.kind !== 'chunk' || skip.has(entry.digest)) continue;
     const entries = await entriesOfChunk(entry.digest, load);
     const [first] = entries;
-    // Otherwise one name could be a symlink in one chunk and a folder in another, and files would
-    // be created at the symlink's target.
+    // Check the order across chunks: otherwise one name could be a symlink in one chunk and a
+    // folder in another, and an agent would create files at the symlink's target.
     if (last !== undefined && first !== undefined && compareNames(last, first.name) >= 0)
       throw new TreeFormatError(`names are not in order across the chunks of ${folder.root}`);
     last = entries.at(-1)?.name ?? last;
@@ -499,8 +499,8 @@ async function entriesOfChunk(digest: string, load: LoadTree): Promise<NamedEntr
 }
 
 /**
- * A chunk includes the names of its entries, so a chunk that both folders have contains no
- * differences.
+ * Returns the digests of chunks that both folders have. A digest covers names and contents, so
+ * these chunks contain no differences.
  */
 function sharedChunks(a: Folder | null, b: Folder | null): Set<string> {
   const there = new Set(chunksOf(b));

@@ -12,7 +12,10 @@ export const User = Type.Object({
 });
 export type User = Static<typeof User>;
 
-/** In characters. NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
+/**
+ * Length of a password in characters. NIST SP 800-63B section 3.1.1.2: require length, not special
+ * characters.
+ */
 export const PASSWORD_LENGTH = { min: 10, max: 1024 } as const;
 export const Password = Type.String({
   minLength: PASSWORD_LENGTH.min,

@@ -11,7 +11,7 @@ export const BERTH_VERSION = '0.1.0';
  * version.
  */
 export const OLDEST_AGENT = '0.1.0';
-/** First releases of each major version of Node.js with the security fixes of October 2026. */
+/** First release of each major version of Node.js that has the security fixes of October 2026. */
 const SAFE_NODE: Readonly<Record<number, string>> = { 24: '24.22.1', 26: '26.12.1' };
 
 /**
@@ -29,7 +29,7 @@ export function nodeWarning(version: string): string | null {
   return `Node.js ${version} lacks security fixes: run Berth with ${least} or newer`;
 }
 
-/** Compares the numbers of two versions; a suffix such as `-rc.1` does not count. */
+/** Returns whether `version` is older than `than`. Ignores a suffix such as `-rc.1`. */
 export function isOlderVersion(version: string, than: string): boolean {
   const numbers = (text: string): number[] =>
     (/\d+(\.\d+)*/.exec(text)?.[0] ?? '').split('.').map(Number);

@@ -14,14 +14,14 @@
  *                 voids it
  * node            a machine with the role `builder` or `deploy`
  * agent           the program that runs on a node
- * facts           everything that a decision may read, as data: project, deployments, tasks, nodes,
- *                 clocks. A build sends facts too: what it learned about its commit and image
+ * facts           all data that a decision can read: project, deployments, tasks, nodes, clocks. A
+ *                 build also sends facts, about its commit and image
  * draft           a plan while a decision adds to it
  * plan            the changes that a decision requests: next states, tasks to create or end, route
  *                 change, story lines
  * story           the lines of a deployment that say what happened to it, for people
  * refusal         why a node cannot take work now, as data
- * reason to wait  why a deployment does not go on now, as data; `waiting` is its text
+ * reason to wait  why a deployment cannot continue now, as data; `waiting` is its text
  * route           host name -> node address and port, published to the reverse proxy
  * dataset         a folder of the shared storage
  * version         a numbered state of a dataset
@@ -30,7 +30,7 @@
  *                 steps: wanted datasets, wanted containers
  * volume          a folder on the disk of a deploy node that outlives the deployments of its
  *                 project
- * copy            of volumes: the folders of one project on one node; a move makes a new copy, and
+ * copy            (of volumes) the folders of one project on one node; a move makes a new copy, and
  *                 only one copy is current
  * staging         the folder in which an agent collects a copy before the copy is complete and
  *                 checked
@@ -53,10 +53,10 @@
  *                 only people remove them
  * hook            an address that a forge calls after a push; a delivery is one call, and its
  *                 verdict says what Berth did
- * look            a task that reads the tip of a branch from the git server, to decide about a
- *                 delivery; or what a repository has for a new project
- * drain           a node or container gets nothing new and finishes what it has: a node moves its
- *                 projects, a container its requests
+ * look            a task that reads the tip of a branch from the git server to decide about a
+ *                 delivery, or the contents of a repository for a new project
+ * drain           a node or container gets no new work and finishes its current work: a node moves
+ *                 its projects, a container answers its open requests
  * retire          remove the container of a deployment that another one replaced, after it has
  *                 drained
  * stopped         a project whose container a person stopped; its route, node, image and data stay
@@ -92,7 +92,10 @@ export type Role = (typeof ROLES)[number];
 export const NODE_ROLES = ['builder', 'deploy'] as const;
 export type NodeRole = (typeof NODE_ROLES)[number];
 
-/** The usual path comes first; see docs/states.md and control-plane/src/flow/deployment.ts. */
+/**
+ * The states of a deployment, in the usual order; see docs/states.md and
+ * control-plane/src/flow/deployment.ts.
+ */
 export const DEPLOYMENT_STATES = [
   'pending',
   'building',
@@ -125,8 +128,8 @@ export const isSettled = (s: DeploymentState): boolean =>
   (SETTLED_STATES as readonly string[]).includes(s);
 
 /**
- * The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`;
- * `look`, `clean` and `move` need a capability.
+ * The contract defines `build` and `deploy`. Berth sends the other kinds only to agents that sent
+ * `agent_version`; `look`, `clean` and `move` also need a capability.
  */
 export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean', 'move'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
@@ -161,9 +164,9 @@ export const LABELS = {
   task: 'berth.task',
   attempt: 'berth.attempt',
   node: 'berth.node',
-  /** Memory limit in bytes that the agent applied because the project sets none. */
+  /** Memory limit in bytes that the agent applied because the project sets no limit. */
   default_memory: 'berth.default_memory',
-  /** `secrets_digest` of the claim: a container with other secrets is not adopted. */
+  /** `secrets_digest` of the claim. The agent does not adopt a container with other secrets. */
   secrets: 'berth.secrets',
   /** The copy of the volumes that the container mounts. */
   volumes: 'berth.volumes',
@@ -172,7 +175,7 @@ export const LABELS = {
    * values from its log.
    */
   secret_names: 'berth.secret_names',
-  /** Set on networks: the agent that created the network. */
+  /** Label of networks, not containers: the agent that created the network. */
   network: 'berth.network',
 } as const;
 
@@ -186,9 +189,9 @@ export const IDENTITY_HEADERS = [
 ] as const;
 
 /**
- * Headers with which other proxies tell an application its client, the public address, the
- * requested path or the user. Traefik sets or removes X-Forwarded-For and its family itself. These
- * it would pass on as the client sent them.
+ * Headers with which other proxies tell an application the client, the public address, the
+ * requested path or the user. Traefik would pass these on as the client sent them; it sets or
+ * removes X-Forwarded-For and the related headers itself.
  */
 export const CLIENT_HEADERS = [
   'Forwarded',

@@ -11,8 +11,8 @@ export const CAN_MOVE_VOLUMES = 'volume_moves';
 
 /**
  * The volumes of a deploy task. `copy` identifies the folders: the agent mounts only a folder with
- * this id, so that a copy that was left behind is never mounted. `create`: the agent can create the
- * folder. Without it, a missing folder is an error.
+ * this id, so that it never mounts a copy that a move left behind. `create`: the agent can create a
+ * missing folder; otherwise a missing folder is an error.
  */
 export const VolumeMounts = Type.Object({
   copy: Id,
@@ -22,7 +22,10 @@ export const VolumeMounts = Type.Object({
 });
 export type VolumeMounts = Static<typeof VolumeMounts>;
 
-/** A copy on the disk of a node, as its agent reports it. `bytes`: null before the first count. */
+/**
+ * A copy on the disk of a node, as its agent reports it. `bytes` is null before the first
+ * measurement.
+ */
 export const ReportedCopy = Type.Object({
   copy: Id,
   project_id: Id,
@@ -35,8 +38,8 @@ export type ReportedCopy = Static<typeof ReportedCopy>;
 export const MAX_REPORTED_COPIES = 1_000;
 
 /**
- * in_use: the data of a project; incoming: being received; old: left behind by a move; kept: of a
- * deleted project; deleting: its node deletes it.
+ * in_use: the current data of a project; incoming: being received; old: left behind by a move;
+ * kept: belongs to a deleted project; deleting: the node is deleting it.
  */
 export const VOLUME_STATES = ['in_use', 'incoming', 'old', 'kept', 'deleting'] as const;
 export type VolumeState = (typeof VOLUME_STATES)[number];
@@ -64,8 +67,8 @@ export const NodeVolumes = Type.Object({
 export type NodeVolumes = Static<typeof NodeVolumes>;
 
 /**
- * One end of a move: the agent with the copy `copy` sends its folders, the agent of another node
- * receives them as the new copy `to`. Both report the digest of the files that they have at the
+ * Payload of a `move` task. One agent sends the folders of the copy `copy`, and the agent of
+ * another node receives them as the new copy `to`. Both report the digest of their files at the
  * end.
  */
 export const MovePayload = Type.Object({
@@ -82,8 +85,8 @@ export const MovePayload = Type.Object({
 export type MovePayload = Static<typeof MovePayload>;
 
 /**
- * `result` of a completed end of a move. `digest` covers path, type, mode, owner, size and content
- * of every file.
+ * `result` of a completed `move` task. `digest` covers path, type, mode, owner, size and content of
+ * every file.
  */
 export const MoveResult = Type.Object({
   digest: Type.String({ pattern: '^[0-9a-f]{64}$' }),
@@ -94,11 +97,11 @@ export type MoveResult = Static<typeof MoveResult>;
 export const isMoveResult = (value: unknown): value is MoveResult => Value.Check(MoveResult, value);
 
 /**
- * The folders travel as a tar stream in numbered chunks. A sender that begins again has a new
- * `stream`.
+ * Maximum size of a chunk. The folders are sent as a tar stream in numbered chunks. A sender that
+ * starts again uses a new `stream`.
  */
 export const MAX_CHUNK_BYTES = 4 * 1_048_576;
-/** Longest time in seconds that the control plane holds a chunk or a request for one. */
+/** Longest time in seconds that the control plane holds a chunk or a request for a chunk. */
 export const CHUNK_HOLD_SECONDS = 20;
 const Number0 = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
 export const CHUNK_HEADERS = {
@@ -108,8 +111,8 @@ export const CHUNK_HEADERS = {
 } as const;
 
 /**
- * taken: send the next one; wait: send it again; restart: the receiver begins again, so send a new
- * stream.
+ * taken: send the next chunk; wait: send this chunk again; restart: the receiver starts again, so
+ * send a new stream.
  */
 export const CHUNK_ANSWERS = ['taken', 'wait', 'restart'] as const;
 export type ChunkAnswer = (typeof CHUNK_ANSWERS)[number];

@@ -1,4 +1,4 @@
-/** Dataset versions of a deployment, and their lines in its story. Pure. */
+/** Handles the dataset versions of a deployment and adds story lines about them. Pure. */
 import type { TaskReport } from '@berth/wire/task';
 import type { DatasetFact } from '../domain/deployments/facts.ts';
 import { newerVersions } from '../domain/data/mounts.ts';
@@ -55,8 +55,8 @@ export function addNewerVersions(
 }
 
 /**
- * Returns the versions that the node reports as mounted. They differ from the task's if a dataset
- * changed during the copy.
+ * Returns the versions that the node reports as mounted. They differ from the versions in the task
+ * if a dataset changed during the copy.
  */
 export function mounted(d: DeploymentRecord, report: TaskReport): PinnedDataset[] | null {
   if (d.datasets === null || report.datasets === undefined) return d.datasets;
@@ -82,7 +82,7 @@ export function addUnannounced(draft: Draft, d: DeploymentRecord): void {
     );
 }
 
-/** Returns the newer versions that its story does not mention yet. */
+/** Returns the newer dataset versions that the story of the deployment does not mention yet. */
 export const unannounced = (
   d: DeploymentRecord,
   datasets: readonly DatasetFact[],
@@ -93,7 +93,7 @@ export const unannounced = (
 export const isBehind = (pin: PinnedDataset, version: number | null): boolean =>
   pin.version !== null && version !== null && version > Math.max(pin.version, pin.told ?? 0);
 
-/** Marks all newer versions together: one deployment uses them all. */
+/** Marks all newer versions as mentioned at once, because one redeploy uses all of them. */
 function markAnnounced(draft: Draft, d: DeploymentRecord): void {
   const news = unannounced(d, draft.facts.datasets);
   const announced = new Map(news.map(({ pin, version }) => [pin.dataset_id, version]));

@@ -20,16 +20,16 @@
  *   suspicious ──┘                           └─ suspicious: emptied or mostly gone, until it is back or someone accepts the loss
  *
  * Only content that a scan has read becomes a version. Known versions stay when the share cannot be
- * read or has lost most of its files. `changing` (files changed during the whole scan) changes no
- * state: `problem` says so, and the next scan comes sooner.
+ * read or has lost most of its files. The outcome `changing` (files changed during the whole scan)
+ * keeps the state: it sets `problem`, and the next scan starts sooner.
  */
 import type { ScanPlan } from '../domain/data/dataset-stores.ts';
 import type { DatasetRecord } from '../domain/platform/records.ts';
 import type { ScanOutcome } from '../domain/data/scan.ts';
 
 /**
- * Time until the next scan of a share that was unreachable or kept changing; at most the usual
- * interval.
+ * Time in ms until the next scan of a share that was unreachable or kept changing. The usual
+ * interval is the maximum.
  */
 const SOON_MS = 60_000;
 
@@ -50,7 +50,7 @@ export function afterScan(
         newVersion: null,
       };
     case 'suspicious':
-      // With the share: an accepted share is the known one from now on.
+      // Store the share too: if a person accepts the loss, this share becomes the known one.
       return {
         set: { ...later, status: 'suspicious', problem: outcome.problem, share: outcome.share },
         newVersion: null,
@@ -72,7 +72,10 @@ export function afterScan(
 const ok = ({ skipped, share }: Extract<ScanOutcome, { kind: 'changed' | 'unchanged' }>) =>
   ({ status: 'ok', problem: null, skipped, share }) as const;
 
-/** Returns null if the content is unchanged after a new hash of all files. */
+/**
+ * Returns the next version, or null if the scan hashed all files again and the content is
+ * unchanged.
+ */
 function versionOf(
   { version, manifest_digest }: Pick<DatasetRecord, 'version' | 'manifest_digest'>,
   { manifestDigest, files, bytes }: Extract<ScanOutcome, { kind: 'changed' }>,

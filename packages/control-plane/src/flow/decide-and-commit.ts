@@ -1,7 +1,7 @@
 /**
- * Carries one decision to the stores: read the facts, decide (flow/deployment.ts), commit, notify
- * the waiters. Decides again when another request changed the project in between. Decisions reach
- * the stores only here.
+ * Makes one decision: reads the facts, decides (flow/deployment.ts), commits the plan, notifies the
+ * waiters. Decides again if another request changed the project in between. All decisions are
+ * committed through this module.
  */
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
@@ -21,30 +21,28 @@ export type DriverDeps = {
   limits: Limits;
   platform: Facts['platform'];
   now: () => number;
-  /** The clock of every deadline. */
+  /** The clock for all deadlines. */
   uptime: UptimeClock;
   /**
-   * Waits with backoff before a decision is repeated. `attempt`: how often it was stale before,
-   * from 0.
+   * Waits with backoff before a stale decision is repeated. `attempt` counts the repetitions from
+   * 0.
    */
   pause: (attempt: number) => Promise<void>;
   newId: () => string;
-  /** Shared with the API's placement. */
+  /** The cache index, shared with the API's placement. */
   cacheIndex: CacheIndex;
   telemetry?: Telemetry;
 };
 
-/**
- * Returns a plan, or null if these facts leave nothing to decide. It runs again for each new
- * attempt.
- */
+/** Returns a plan, or null if these facts require no change. Called again for each attempt. */
 type Decision = (facts: Facts, release: DeploymentRecord | null) => Promise<Plan | null>;
 export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
 
 export type Decider = {
   /**
-   * `write` replaces the plain commit. `release`: read for each decision; its datasets are read
-   * too. Throws busy after MAX_TRIES stale decisions.
+   * Decides and commits until the facts are not stale. `write` replaces the plain commit. `release`
+   * is called before each decision; the facts include the datasets of that release. Throws busy
+   * after MAX_TRIES stale decisions.
    */
   decide(
     projectId: string,
@@ -57,11 +55,11 @@ export type Decider = {
   find(facts: Facts, deploymentId: string): Promise<DeploymentRecord>;
 };
 
-/** A decision is repeated at most this often while other requests keep changing the project. */
+/** Maximum number of attempts at a decision while other requests keep changing the project. */
 const MAX_TRIES = 25;
 /**
- * More than any plan creates: a replacement makes two tasks, the deletion of a project one for each
- * deployment.
+ * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, and
+ * the deletion of a project creates one task per deployment.
  */
 const FRESH_IDS = 16;
 
@@ -95,8 +93,8 @@ export function createDecider(deps: DriverDeps): Decider {
         if (attempt > 0) await pause(attempt - 1);
         const again = await release();
         const facts = await factsOf(projectId, again);
-        // Read again: a change that came before the facts might be missing in the first read, and
-        // makes no plan from these facts stale.
+        // Read the release again after the facts. A change between the two reads is missing in the
+        // first read, and the stale check would not detect it.
         const present = again === null ? null : await release();
         if (present?.id !== again?.id) continue;
         const plan = await decision(facts, present);
@@ -118,7 +116,7 @@ export function createDecider(deps: DriverDeps): Decider {
   return decider;
 }
 
-/** Wakes the waiters of everything that the plan changed, and counts it for Prometheus. */
+/** Notifies the waiters of each change in the plan, and counts the changes for Prometheus. */
 function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): void {
   const changed = [
     ...plan.storyLines.map((e) => e.deployment_id),
@@ -136,8 +134,8 @@ function notify({ changes, telemetry }: DriverDeps, plan: Plan, facts: Facts): v
 }
 
 /**
- * Returns whether the task is still lost: since the reaper read it, an agent might have claimed,
- * renewed or ended it.
+ * Returns whether the task is still lost. An agent might have claimed, renewed or ended it after
+ * the reaper read it.
  */
 export function isStillLost(
   { task, why }: Pick<EventOf<'task_lost'>, 'task' | 'why'>,

@@ -1,9 +1,9 @@
-/** Decides at its arrival whether a delivery needs a check of the branch. Pure. */
+/** Decides whether an arriving delivery needs a check of the branch. Pure. */
 import type { ProjectRecord } from '../domain/platform/records.ts';
 
 /**
- * Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches:
- * then Berth checks the branch.
+ * Content of a verified delivery. `refs` is null if the delivery does not name the pushed branches;
+ * Berth then checks the branch.
  */
 export type Received = {
   event: 'push' | 'tag' | 'ping' | 'merge request' | (string & {});
@@ -20,7 +20,7 @@ export type Judged = {
   event: string;
   branch: string | null;
   commit: string | null;
-  /** Why the delivery is skipped; null: the branch must be checked. */
+  /** Why the delivery is skipped; null if the branch must be checked. */
   skip: string | null;
 };
 
@@ -48,8 +48,8 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
 }
 
 /**
- * Returns why a delivery that waits is skipped now that the settings of its project might have
- * changed; null: it still waits.
+ * Checks a waiting delivery against the present settings of its project. Returns why it is skipped,
+ * or null if it still waits.
  */
 export function judgeAgain(
   waiting: { branch: string | null },

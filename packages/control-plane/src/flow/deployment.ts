@@ -111,8 +111,8 @@ type Handlers = {
 };
 
 /**
- * For each live state: what happens in it, what a failure or cancellation undoes (in this order),
- * and how it handles events.
+ * The live states. `does` describes the state, `undo` lists in order what a failure or cancellation
+ * undoes, and `on` has the event handlers.
  */
 const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handlers }> = {
   pending: {
@@ -189,10 +189,14 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
 };
 
 const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
-  /** A copy that no container used yet: the data is still where it was. */
+  /**
+   * Deletes the incoming copy of the volumes if no container has used it. The source still has the
+   * data.
+   */
   drop_copy: (draft, d) => dropIncoming(draft, d),
   /**
-   * Voids the leases: later reports of their agents are refused, and the agents discard their work.
+   * Voids the leases of the open tasks: Berth refuses later reports on them, and the agents discard
+   * their work.
    */
   end_tasks(draft, d) {
     for (const task of draft.openTasks(d))
@@ -200,8 +204,8 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
         draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   },
   /**
-   * Points the route to the version that still runs. Without such a version the route is removed. A
-   * stopped project gets its page.
+   * Points the route to the version that still runs, or removes the route if no version runs. The
+   * route of a stopped project leads to its page.
    */
   restore_route(draft, d) {
     const { route } = draft.facts;
@@ -229,8 +233,8 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       draft.set(old, { health: { status: 'unhealthy', since: draft.facts.now, detail: replaced } });
   },
   /**
-   * Removes a reported container. Before the report the agent removes it; `sweep` removes a
-   * container that a later report shows.
+   * Removes the container that the agent reported. If the agent has not reported it yet, the agent
+   * removes it itself, and `sweep` removes any container that a later report shows.
    */
   remove_container(draft, d) {
     if (d.host_port === null) return;
@@ -238,15 +242,16 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
-      // The proxy can send requests to it since its route was published.
+      // The proxy sends requests to the container once its route is published.
       drain: d.status === 'running' || d.route_published_at !== null,
     });
   },
 };
 
 /**
- * Returns why the older version can no longer serve: a contract-only agent removes the container
- * of the name before it starts the new one. Its port is free, and nobody would report what gets it.
+ * Returns why the older version can no longer serve, or null. A contract-only agent removes the old
+ * container of the same name before it starts the new one. The old port is then free, and the agent
+ * does not report which container gets it.
  */
 function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): string | null {
   const node = draft.node(old.node_id);
@@ -261,12 +266,12 @@ function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): 
 }
 
 /**
- * Decides what `event` changes for `d`. The plan is empty if its state ignores the event. Throws
- * wrong_state if a cancel is too late.
+ * Decides what `event` changes for `d`. The plan is empty if the state of `d` ignores the event.
+ * Throws wrong_state if a cancel is too late.
  */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
   const draft = createDraft(facts, event.type);
-  // A report or a loss always ends its task, also when the deployment ignores the event.
+  // A report or a loss always ends its task, even if the deployment ignores the event.
   if (event.type === 'task_reported')
     draft.task({
       id: event.task.id,
@@ -300,23 +305,22 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
-  // A container that should be stopped might run beside a copy of its volumes, whatever deployment
-  // it is of.
+  // The reported container, of any deployment, might run while its volumes are being copied.
   if (event.type === 'observed' && event.container !== null) endVoidMove(draft);
   return draft.plan;
 }
 
 /**
- * Newer requests can supersede this many builds in a row. The next build finishes, and the newest
- * request waits for it.
+ * Maximum number of builds in a row that newer requests supersede. The next build finishes, and the
+ * newest request waits for it.
  */
 export const MAX_SUPERSEDED_BUILDS = 2;
 export const isBefore = (status: DeploymentState): boolean =>
   status === 'pending' || status === 'building' || status === 'built';
 
 /**
- * Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws
- * being_deleted, no_release, wrong_state.
+ * Creates a deployment, which supersedes the older deployments of the project that are not
+ * deploying yet. Throws being_deleted, no_release, wrong_state.
  */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
@@ -337,7 +341,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';
-    // A release needs no build, and its requester wants it at once: it does not wait for a build.
+    // A release needs no build and must go live at once, so it does not wait for an older build.
     if (hasWorked && release === null && older.builds_given_up >= MAX_SUPERSEDED_BUILDS) {
       const isAnnounced = facts.live.some((o) => o.generation > older.generation);
       if (!isAnnounced)
@@ -380,9 +384,9 @@ function requestText(
 }
 
 /**
- * Refuses a restart or a start that the condition of the project does not allow. Both wait for no
- * other deployment and replace none: its version is newer, and it starts a new container in any
- * case. Throws wrong_state.
+ * Refuses a restart or a start that the condition of the project does not allow. A restart or start
+ * neither waits for a deployment in progress nor supersedes it: that deployment has a newer version
+ * and starts a new container anyway. Throws wrong_state.
  */
 function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
   if (trigger !== 'restart' && trigger !== 'start') return;
@@ -408,8 +412,8 @@ function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): 
 }
 
 /**
- * Stops the project: cancels its deployments in progress, whatever they do, and stops the running
- * one. Repeated calls change nothing. Throws being_deleted.
+ * Stops the project: cancels its deployments in progress, in any state, and stops the running one.
+ * Repeated calls change nothing. Throws being_deleted.
  */
 export function stop(by: string, facts: Facts): Plan {
   const { project, now } = facts;
@@ -462,8 +466,8 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * A full builder has no deadline. Without an eligible builder the deployment fails after
- * QUEUE_TIMEOUT.
+ * Waits for a builder. The wait for a busy builder has no deadline. Without an eligible builder the
+ * deployment fails after QUEUE_TIMEOUT.
  */
 function waitForBuilder(
   draft: Draft,
@@ -513,8 +517,9 @@ function buildReported(
 }
 
 /**
- * Returns why the image is not what was requested, or null. A contract-only builder builds the tip
- * of the branch, which might be newer than the commit of the push: then the story says so.
+ * Returns why the built commit is not the requested one, or null. A contract-only builder builds
+ * the tip of the branch, which might be newer than the pushed commit; the function then only adds a
+ * line to the story.
  */
 function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
   if (d.requested_commit === null || commit === d.requested_commit) return null;
@@ -561,8 +566,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * One deployment at a time: after two concurrent route changes the older version could be live.
- * Returns whether this one cannot go on now.
+ * Returns whether this deployment must wait or ends because of another one. Only one deployment of
+ * a project deploys at a time: after two concurrent route changes the older version could be live.
  */
 function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
   const { live } = draft.facts;
@@ -570,8 +575,8 @@ function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
   const running = runningOf(draft);
   if (deploying !== undefined)
     waitForOwnWork(draft, d, { kind: 'still_deploying', generation: deploying.generation });
-  // A newer request that found this one deploying did not supersede it. It overtook when this one
-  // lost its node.
+  // A newer request does not supersede a deployment in `deploying`. The newer deployment went live
+  // first because this one lost its node and stepped back.
   else if (running !== undefined && running.generation > d.generation)
     leave(
       draft,
@@ -589,11 +594,11 @@ const runningOf = ({ facts }: Draft): DeploymentRecord | undefined =>
 
 /** The volumes of a deployment that has no node yet. */
 type PlacedVolumes = {
-  /** The copy that must be where the deployment runs; null: none yet. */
+  /** The copy that must be on the deployment's node; null if no copy exists yet. */
   pin: VolumeCopy | null;
-  /** The node that they must leave, or null. */
+  /** The node that the volumes must leave, or null. */
   leaves: NodeFact | null;
-  /** The copy that a move has made on another node, or null. */
+  /** The new copy that a move has created on another node, or null. */
   arrived: VolumeCopy | null;
 };
 
@@ -611,7 +616,7 @@ const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Ne
 ];
 
 /**
- * Returns the question for placement. Ends the move of its volumes if their new node cannot run the
+ * Returns the question for placement. Ends the move of the volumes if their new node cannot run the
  * deployment and another node can.
  */
 function questionOf(
@@ -625,7 +630,8 @@ function questionOf(
     wanted: wantedOf(d.settings.datasets, draft.facts.datasets),
     losses: d.losses,
     runsOn: runningOf(draft)?.node_id ?? null,
-    // A restart and a start find the image on the node. Another node takes it if this one cannot.
+    // For a restart or start the image is already on the node. Placement chooses another node only
+    // if this node cannot run it.
     stays: d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start',
     arch: d.image_arch,
     needs,
@@ -645,16 +651,16 @@ function waitForDeployNode(
   if (placement.items.length === 0)
     return wait(draft, d, 'no_deploy_node', { kind: 'never_registered', role: 'deploy' });
   const code = dataRefusal(refusals);
-  // The project is down while it waits for a node, so it starts again where it was.
+  // The project is down during the wait, so fail now: the old version then restarts on its node.
   if (canRestart(draft) && !mayFindNode(draft, d, question))
     return fail(draft, d, failure(code ?? 'no_deploy_node', refusalsText(refusals)));
   if (code === null) return waitForNode(draft, d, 'deploy', 'no_deploy_node', refusals);
   wait(draft, d, code, { kind: 'no_node', role: 'deploy', refusals, engines_down: false });
 }
 
-/** Returns whether older containers of the project prevent the start on this node for now. */
+/** Returns whether the start on this node must wait for older containers of the project. */
 function waitsForNodeToBeClear(draft: Draft, d: DeploymentRecord, node: NodeFact): boolean {
-  // The new task would adopt the container, and the retire task would then remove it.
+  // The new task would adopt the container that the open retire task then removes.
   if (draft.facts.tasks.some((t) => t.node_id === node.id && removes(t, d))) {
     waitForOwnWork(draft, d, { kind: 'still_removing', node: node.hostname });
     return true;
@@ -666,7 +672,10 @@ function waitsForNodeToBeClear(draft: Draft, d: DeploymentRecord, node: NodeFact
   return true;
 }
 
-/** Returns whether its volumes must still arrive at this node. Begins their copy if none exists. */
+/**
+ * Returns whether the deployment must wait until its volumes are on this node. Begins the copy if
+ * none exists.
+ */
 function waitsForVolumes(
   draft: Draft,
   d: DeploymentRecord,
@@ -749,8 +758,8 @@ function addIgnoredSettings(draft: Draft, d: DeploymentRecord, node: NodeFact): 
 }
 
 /**
- * Whether a node can take the deployment soon. A node that is silent, or whose engine is, can come
- * back: it counts as present until the wait is as long as a node can be silent.
+ * Returns whether a node can take the deployment soon. A silent node, or a node whose container
+ * engine is down, can come back: it counts as available until the wait exceeds the offline limit.
  */
 function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boolean {
   const { facts } = draft;
@@ -763,15 +772,15 @@ function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boo
 }
 
 /**
- * Whether the node with the copied volumes cannot run the deployment for now, and another node
- * could take the volumes instead.
+ * Returns whether the node with the copied volumes cannot run the deployment for now and another
+ * node could take the volumes instead.
  */
 const isBetterElsewhere = (draft: Draft, d: DeploymentRecord, question: Question): boolean =>
   choose(question, draft.facts.nodes, draft.facts).placement.winner === null &&
   !mayFindNode(draft, d, question) &&
   choose({ ...question, home: null }, draft.facts.nodes, draft.facts).placement.winner !== null;
 
-/** An end of a move of the volumes reported or was lost. */
+/** Handles the report or the loss of a `move` task. */
 function moveEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -786,7 +795,10 @@ function moveEnded(
   else endVoidMove(draft);
 }
 
-/** Another node might receive the volumes, so the work is tried again a limited number of times. */
+/**
+ * Copies the volumes again, perhaps to another node. Fails the deployment after `maxLosses` tries,
+ * or if a retry cannot succeed.
+ */
 function moveFailed(
   draft: Draft,
   d: DeploymentRecord,
@@ -803,14 +815,14 @@ function moveFailed(
       ...defined({ error: again === 'elsewhere' ? error : undefined }),
     },
   ];
-  // The project is down while it waits for a node, so it starts again where it was.
+  // The project is down during the wait, so fail now: the old version then restarts on its node.
   const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
   if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
   draft.set(d, { losses, ...waitingFor(null) });
   draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
 }
 
-/** Whether another node could take the volumes now. */
+/** Returns whether another node could take the volumes now. */
 function canReceive(
   draft: Draft,
   d: DeploymentRecord,
@@ -828,7 +840,7 @@ function canReceive(
   return choose(question, facts.nodes, facts).placement.winner !== null;
 }
 
-/** The node of one end is gone. */
+/** Handles the deletion of the source or target node of a move. */
 function moveNodeDeleted(
   draft: Draft,
   d: DeploymentRecord,
@@ -847,8 +859,8 @@ function moveNodeDeleted(
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Publishes the route after the new container answered its probe. The old version serves until the
- * proxy applies the route.
+ * Handles the report of a deploy task. If the new container answered its probe, publishes the
+ * route; the old version serves until the proxy applies it.
  */
 function deployReported(
   draft: Draft,
@@ -859,7 +871,7 @@ function deployReported(
   addNotes(draft, d, report);
   if (report.status === 'failed') {
     addCopied(draft, d, task);
-    // The agent names a container that it could not remove.
+    // A failed report names the container only if the agent could not remove it.
     const tried = {
       ...d,
       container_id: report.container_id ?? null,
@@ -911,7 +923,10 @@ function deployReported(
   );
 }
 
-/** The image might not be in the registry to which REGISTRY_ADDR leads now. */
+/**
+ * Extends the message of a failed pull if REGISTRY_ADDR changed after the push: the image might be
+ * missing in the new registry.
+ */
 function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
   if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
@@ -973,7 +988,10 @@ function routeConfirmed(
     });
 }
 
-/** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
+/**
+ * Returns the subject of the "live" line. Without entry points to check, Berth knows only that the
+ * proxy fetched the configuration.
+ */
 function servedBy(entryPoints: number | undefined): string {
   if (entryPoints === undefined) return 'the reverse proxy serves';
   return entryPoints === 1
@@ -994,8 +1012,8 @@ function routeUnreachable(
   // A contract-only agent can report before its application answers. Give the application the same
   // time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
-  // No grace period: the decision waits for no agent, and requests fail until the route is
-  // restored.
+  // The grace period is 0: the decision does not depend on an agent, and requests fail until the
+  // route is restored.
   if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
   const address = `${event.host_ip}:${event.host_port}`;
   const why =
@@ -1013,14 +1031,14 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   observed(draft, d, event);
-  // If the deployment moved to another node, the next report of that node decides.
+  // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
     restartStopped(draft);
 }
 
 /**
- * Withdraws the route: its host must not show what another container answers. The next report that
- * shows its own container restores it.
+ * Withdraws the route, because another container now answers at its address. The next report that
+ * shows the deployment's own container restores the route.
  */
 function addressTaken(
   draft: Draft,
@@ -1037,7 +1055,7 @@ function addressTaken(
     return;
   const node = draft.node(d.node_id);
   const reported = lastSeen(draft, d);
-  // The route of a node that has another address now waits for the list of its containers.
+  // If the node's address changed, its next container list decides about the route.
   const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
   const isOwn = isThere && (reported === undefined || reported.host_port === host_port);
   if (!isRouted && isOwn) return;
@@ -1053,7 +1071,7 @@ function addressTaken(
 /** Keeps the route: a node that does not report might still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
-  // Its container is gone, and its agent reports none that could come back.
+  // The container is gone, and the contract-only agent will not report its return.
   if (
     draft.facts.route === null &&
     d.health?.status === 'unhealthy' &&
@@ -1118,13 +1136,13 @@ function taskLost(
   );
 }
 
-/** Failures that the node causes, not its task: another node can succeed. */
+/** Failures that the node causes and not the task: the same task can succeed on another node. */
 const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
- * Counts the failure as a loss and reassigns the work to another node, a bounded number of times. A
- * broken node fails at once, so it would otherwise always be the least busy one. Without another
- * eligible node the deployment fails with the node's own error.
+ * Counts a failure caused by the node as a loss and reassigns the work to another node, at most
+ * `maxLosses` times. The loss excludes the broken node, which would otherwise always look the least
+ * busy. Without another eligible node the deployment fails with the node's own error.
  */
 function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
   const { facts } = draft;
@@ -1133,8 +1151,8 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
   const another = facts.nodes.some(
     (n) => n.role === role && n.id !== at && refusalOf(n, losses, facts.now, facts.limits) === null,
   );
-  // With stop-first the broken node might still run a container that cannot be stopped now: two
-  // versions must never write at once.
+  // With stop-first the broken node might still run a container that cannot be stopped now. Two
+  // versions must never write at once, so the work stays on this node.
   const isTied = role === 'deploy' && d.settings.replace === 'recreate';
   if (
     !NODE_FAILURES.includes(error.code) ||
@@ -1153,8 +1171,8 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
 }
 
 /**
- * Waits for a node. Reports engine_unavailable if only their container engines keep the nodes of
- * this role from work.
+ * Waits for a node. The code is engine_unavailable if all nodes of this role could work except that
+ * their container engines are down.
  */
 function waitForNode(
   draft: Draft,
@@ -1174,7 +1192,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   if (at !== event.node_id) return;
   if (d.status === 'running') {
     const isStopped = isProjectStopped(draft);
-    // It serves until the drain of its node has moved it (loops/removals.ts).
+    // The deployment serves until the drain of its node has moved it (loops/removals.ts).
     if (event.reachable && !isStopped) return;
     UNDO.restore_route(draft, d);
     endLeave(draft, d, event.reachable ? null : event.node_id);
@@ -1221,8 +1239,8 @@ function cancelNow(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Asks the agent to cancel a task that it has claimed. The deployment ends when the agent reports
- * or is lost, so no container remains.
+ * Asks the agent to cancel the task that it has claimed. The deployment ends when the agent reports
+ * or its lease expires, so no container is left behind.
  */
 function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.cancel_requested_at !== null) return;
@@ -1262,8 +1280,8 @@ function projectStopped(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles events after the end: ignores late reports and losses, and removes a container that a
- * node still reports.
+ * Handles events of a terminal deployment: ignores late reports and losses, and removes a container
+ * that a node still reports.
  */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
   if (event.type === 'cancel')
@@ -1281,16 +1299,15 @@ function leave(
 ): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
-  // Failed stops and starts say nothing about the removal of the container: it has tries of its own
-  // (retry.ts).
+  // Reset `retry`: failed stops and starts must not delay the removal of the container (retry.ts).
   draft.move(
     d,
     to,
     { ...finished, error, host_port: d.host_port, container_id: d.container_id, retry: null },
     message,
   );
-  // The node's own report shows that no container remains there. A reported container is removed
-  // first, or the next list shows its end.
+  // A report without a container proves that none remains on the node. If a container was reported,
+  // its removal or the next list proves that later.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
@@ -1300,24 +1317,22 @@ function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
   leave(draft, d, 'failed', error, error.message);
 }
 
-/** Waits for something outside Berth, and fails at the deadline of the queue. */
+/** Waits for something outside Berth. Fails the deployment after QUEUE_TIMEOUT. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, reason: WaitReason): void {
-  // A node's own error explains more than the lack of another node.
+  // Prefer the error that a node reported: it explains more than the lack of another node.
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
   if (hasRunOut(draft, d, draft.facts.limits.queueMs))
     return fail(draft, d, reported ?? failure(code, waitText(reason)));
   setWaiting(draft, d, reason);
 }
 
-/**
- * Waits for another task of Berth, which has its own deadline. The queue's timer stops meanwhile.
- */
+/** Waits for another task of Berth, which has its own deadline. Stops the queue timer meanwhile. */
 function waitForOwnWork(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
   stopTimer(draft, d);
   setWaiting(draft, d, reason);
 }
 
-/** Adds a line to the story when the reason changes. */
+/** Records the reason to wait, and adds a line to the story if the reason changed. */
 function setWaiting(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
   if (waitsFor(d, reason)) return;
   draft.set(d, waitingFor(reason));
@@ -1325,8 +1340,8 @@ function setWaiting(draft: Draft, d: DeploymentRecord, reason: WaitReason): void
 }
 
 /**
- * Fails a project that requires a login if AUTH_SERVICE_URL is not set, before any change: it is
- * never published without a login.
+ * Fails the deployment of a project that requires a login if AUTH_SERVICE_URL is not set, so that
+ * the project is never published without a login. Returns whether it failed.
  */
 function loginMissing(draft: Draft, d: DeploymentRecord): boolean {
   if (

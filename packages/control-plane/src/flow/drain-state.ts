@@ -5,11 +5,16 @@ import type { FlowStores } from './flow-stores.ts';
 import type { Remaining, Rest } from './drain.ts';
 import { isAtRest } from './stop.ts';
 
-/** Only a deployment with these volumes can move them. */
+/**
+ * Shown if the volumes are in the settings but no version uses them: only a deployment can move
+ * them.
+ */
 const UNUSED =
   'its volumes are on this node, and no version that uses them runs; deploy one while the node ' +
   'is drained, or delete the node with force';
-/** Without volumes in the settings, a deployment would leave them here. */
+/**
+ * Shown if the settings no longer contain the volumes: a deployment would leave them on the node.
+ */
 const DROPPED =
   'volumes that it used before are on this node; add them to its settings again and deploy, ' +
   'delete the project, or delete the node with force, which leaves their folders on its disk';
@@ -18,9 +23,9 @@ export type DrainStores = Pick<FlowStores, 'deployments' | 'volumes' | 'projects
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
- * Returns the deployments that still run on the node or whose volumes are there, and whether one is
- * still being deployed to it (`arriving`). The container of a stopped project without volumes stays
- * on its node.
+ * Returns the deployments that still run on the node or have volumes there, and whether a
+ * deployment to the node is in progress (`arriving`). A stopped project without volumes is not
+ * included: its container stays on the node.
  */
 export async function readDrainState(
   stores: DrainStores,
@@ -57,10 +62,10 @@ export async function readDrainState(
 }
 
 /**
- * Reads the projects whose volumes are on the node although no deployment of them serves there.
- * `dropped`: names of those that no longer use a volume. Their data does not hold up a drain: it
- * stays on the disk, and a deployment with volumes takes it along. The deletion of a node waits for
- * it, because nobody could reach the data afterwards.
+ * Reads the projects that have volumes on the node but no deployment that serves there. `dropped`
+ * lists the names of the projects that no longer use a volume. Their data does not block a drain:
+ * it stays on the disk, and a later deployment with volumes moves it. It blocks the deletion of a
+ * node, because the data would be unreachable afterwards.
  */
 async function withVolumesAlone(
   stores: DrainStores,

@@ -1,8 +1,8 @@
 /**
- * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node
- * is cordoned, so the new one goes to another node. A deployment that cannot move keeps serving on
- * the node. The volumes of a stopped project move without it (flow/volume-handoff.ts). Pure;
- * loops/drains.ts carries the steps out.
+ * Decides the steps of a drain. Berth deploys each deployment of the node again; the node is
+ * cordoned, so the new deployment goes to another node. A deployment that cannot move keeps serving
+ * on the node. The volumes of a stopped project move without a start of the project
+ * (flow/volume-handoff.ts). Pure; loops/drains.ts executes the steps.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
  *    ▲                                                       │
@@ -16,35 +16,35 @@ import type { NodeStore } from '../domain/nodes/node-store.ts';
 export const AT_ONCE = 2;
 export const TRIES = 3;
 /**
- * Moves of volumes that are tried in one step. Each try reads all facts of its project, and most
- * projects wait for the same thing.
+ * Maximum number of volume moves to try in one step. Each try reads all facts of its project, and
+ * most projects wait for the same reason.
  */
 export const TRIED_AT_ONCE = 5;
 
 export type Remaining = {
   running: DeploymentRecord;
-  /** Another deployment of its project that is in progress, whoever requested it. */
+  /** Another deployment of the same project that is in progress, requested by anyone. */
   inProgress: DeploymentRecord | null;
-  /** The deployment of its last try, in any state. */
+  /** The deployment created by the last try, in any state. */
   tried: DeploymentRecord | null;
-  /** Set if only the volumes of the project are on the node: nothing is deployed again. */
+  /** Set if only the volumes of the project are on the node; Berth then deploys nothing. */
   rest: Rest | null;
 };
 
 /**
- * `isAlone`: the project is stopped, so its volumes can move alone. Otherwise only a person can
- * move them, by a deployment.
+ * Volumes without a serving deployment. `isAlone`: the project is stopped, so Berth can move the
+ * volumes. Otherwise a person must deploy the project to move them.
  */
 export type Rest = { isAlone: boolean; isMoving: boolean; problem: string | null };
 
 export type DrainStep = {
-  /** The new record. */
+  /** The new drain record. */
   drain: DrainRecord;
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
   /**
-   * Stopped projects whose volumes should begin to move, in this order, and how many of them can
-   * begin.
+   * Deployments of stopped projects whose volumes should move, in this order. `room` is the number
+   * of moves that can begin now.
    */
   leave: readonly DeploymentRecord[];
   room: number;
@@ -58,9 +58,9 @@ export const newDrain = (now: number): DrainRecord => ({
 });
 
 /**
- * Allows new tries: for deployments that used all of them, and for the volumes of every stopped
- * project, because a disk that was full might have room now (flow/volume-handoff.ts). Returns the
- * same record if nothing changes.
+ * Resets the tries of the deployments that used all of them, and of the volumes of every stopped
+ * project, because a full disk might have room now (flow/volume-handoff.ts). Returns the same
+ * record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
@@ -76,7 +76,7 @@ export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
 }
 
 /**
- * Changes the drain of a node, also if the drain loop writes at the same time. Throws not_found,
+ * Changes the drain of a node, even if the drain loop writes at the same time. Throws not_found,
  * busy.
  */
 export async function changeDrain(
@@ -94,7 +94,7 @@ export async function changeDrain(
   throw new DomainError('busy');
 }
 
-/** Returns the moves to try in this step, after the one that was tried last. */
+/** Returns the moves to try in this step: round robin, starting after the last one tried. */
 export function inTurn(
   waiting: readonly DeploymentRecord[],
   lastProject: string | null,
@@ -103,7 +103,7 @@ export function inTurn(
   return [...waiting.slice(from), ...waiting.slice(0, from)].slice(0, TRIED_AT_ONCE);
 }
 
-/** Records why a try that was counted could not start. */
+/** Records why a counted try could not start. */
 export const withProblem = (
   drain: DrainRecord,
   projectId: string,
@@ -116,8 +116,8 @@ export const withProblem = (
 };
 
 /**
- * `isUsed`: a deployment is still being deployed to the node, or a container is left there that
- * only a person can remove.
+ * Decides the next step of a drain. `isUsed`: a deployment to the node is in progress, or a
+ * container is left there that only a person can remove.
  */
 export function drainStep(
   earlierTries: DrainRecord,
@@ -162,7 +162,7 @@ export function drainStep(
   return { drain, move: { running: next.running, id: freshId }, leave, room: room - 1 };
 }
 
-/** Each failed move of the volumes is a loss of their deployment. */
+/** Counts the tries of a volume move: each failed move is a loss of its deployment. */
 function triesOfRest(
   { losses }: DeploymentRecord,
   { problem }: Rest,
@@ -173,7 +173,7 @@ function triesOfRest(
   return { count: losses.filter((loss) => loss.at >= at).length, deployment_id: null, problem, at };
 }
 
-/** Orders by the number of tries, fewest first. */
+/** Compares deployments by their number of tries, fewest first. */
 const byTries =
   (tries: DrainRecord['tries']) =>
   (a: Remaining, b: Remaining): number =>

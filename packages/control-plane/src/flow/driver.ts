@@ -1,6 +1,6 @@
 /**
- * The driver: what the API, the agents and the loops ask of the flow. Each request becomes a
- * decision (decide-and-commit.ts).
+ * The driver: the operations of the flow that the API, the agents and the loops call. Each call
+ * makes a decision (decide-and-commit.ts).
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -45,25 +45,32 @@ export type NewDeployment = {
   commit: string | null;
   note: string | null;
   /**
-   * The deployment whose release is deployed again, or how to find it. Null: a deployment from
+   * The deployment whose release is deployed again, or how to find it. Null for a deployment from
    * source.
    */
   rollbackOf: string | { find: 'older' | 'last' } | null;
-  /** `earlier`: the key as an earlier version of Berth stored it. */
+  /** `earlier`: the key in the form that an older version of Berth stored. */
   idempotency: { key: string; earlier?: string; bodyHash: string } | null;
   /** The requester. */
   by?: CreatedBy;
-  /** Default: `rollback` for a release, else `api`. `restart` and `start` set `rollbackOf` too. */
+  /**
+   * The default is `rollback` for a release, else `api`. `restart` and `start` also need
+   * `rollbackOf`.
+   */
   trigger?: Trigger;
 };
 
 export type Driver = {
   /**
-   * Requests a deployment. `created` is false if the Idempotency-Key belongs to an earlier one.
-   * Throws not_found, being_deleted, no_release, wrong_state, idempotency_mismatch, busy.
+   * Requests a deployment. `created` is false if the Idempotency-Key belongs to an existing
+   * deployment. Throws not_found, being_deleted, no_release, wrong_state, idempotency_mismatch,
+   * busy.
    */
   request(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }>;
-  /** Throws not_found, wrong_state (a cancel that is too late), busy. */
+  /**
+   * Applies an event to a deployment. Throws not_found, wrong_state (a cancel that is too late),
+   * busy.
+   */
   advance(deploymentId: string, event: FlowEvent): Promise<DeploymentRecord>;
   /**
    * Applies an agent's report. A repeated report gets the same answer. Throws not_found,
@@ -75,26 +82,29 @@ export type Driver = {
     report: TaskReport,
   ): Promise<{ status: TaskState }>;
   /**
-   * Keeps facts that the agent of an open build learned. Throws not_found, stale_lease, task_over,
+   * Stores facts that the agent sends during a build. Throws not_found, stale_lease, task_over,
    * busy.
    */
   learned(taskId: string, leaseToken: string, facts: TaskFacts): Promise<void>;
-  /** Returns an unused id, for a record that names a deployment before its request. */
+  /**
+   * Returns an unused id, for a record that must contain the id of a deployment before its request.
+   */
   newId(): string;
   /**
-   * Deploys a running release again, under the given id and without a build. Returns null if it
-   * no longer runs or another deployment of its project is in progress. Throws not_found,
+   * Deploys a running release again, with the given id and without a build. Returns null if the
+   * release no longer runs or another deployment of its project is in progress. Throws not_found,
    * being_deleted, domain_prefix_taken, busy.
    */
   redeploy(deploymentId: string, input: Redeploy): Promise<DeploymentRecord | null>;
   /**
-   * Handles each running deployment that uses an older version of the dataset, as its project
-   * configures it. Repeated calls have one effect. Tries all deployments, then throws the errors.
+   * Handles each running deployment that uses an older version of the dataset as its project's
+   * `on_dataset_change` requires. Repeated calls have one effect. Tries all deployments, then
+   * throws the errors.
    */
   datasetChanged(datasetId: string): Promise<void>;
   /**
-   * Starts a check of the branch if deliveries of the project wait for one, or decides about them
-   * without a check.
+   * Starts a check of the branch if deliveries of the project wait for one, or decides without a
+   * check.
    */
   checkPushes(projectId: string): Promise<void>;
   /** Handles a `look` task that its node did not claim, renew or end in time. */
@@ -105,12 +115,16 @@ export type Driver = {
    */
   prewarm(nodeId: string, datasetId: string): Promise<void>;
   /**
-   * Applies the containers of a registration to ports, health and leftovers. Returns the names of
-   * Berth's containers whose deployment is unknown; they stay, because a restored database might
-   * lack them. `at`: uptime clock of the registration, default `last_seen_at`.
+   * Updates ports, health and leftover containers from the container list of a registration.
+   * Returns the names of Berth's containers whose deployment is unknown; they stay, because a
+   * restored database might lack their deployments. `at`: uptime of the registration, default
+   * `last_seen_at`.
    */
   observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
-  /** Ends all its deployments. loops/removals.ts removes the row when the containers are gone. */
+  /**
+   * Ends all deployments of the project. loops/removals.ts deletes its row when the containers are
+   * gone.
+   */
   deleteProject(projectId: string, options?: DeleteProject): Promise<ProjectRecord>;
   /**
    * Stops the project and cancels its deployments in progress. Repeated calls change nothing. `by`:
@@ -123,14 +137,17 @@ export type Driver = {
    */
   moveVolumes(deploymentId: string): Promise<boolean>;
   /**
-   * Ends each move of volumes whose copy must no longer be used, such as one away from a node
-   * that is no longer drained. Repeated calls change nothing. Tries all projects, then throws
-   * the errors.
+   * Ends each move of volumes whose copy must no longer be used, for example because its source
+   * node is no longer drained. Repeated calls change nothing. Tries all projects, then throws the
+   * errors.
    */
   reviewMoves(): Promise<void>;
-  /** Without `force` its projects move first, as in a drain. */
+  /** Deletes the node. Without `force` its projects move to other nodes first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
-  /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
+  /**
+   * Moves deployments that were assigned to the node after its deletion began. Repeated calls
+   * change nothing.
+   */
   vacate(nodeId: string): Promise<void>;
 };
 
@@ -222,15 +239,18 @@ async function requestDeployment(
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
 }
 
-/** A newer version might have gone live after the release was read. */
+/**
+ * Returns the running deployment for `find: 'last'`, because a newer version might have gone live
+ * after the release was read.
+ */
 function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
   if (release === null || typeof release === 'string' || release.find !== 'last') return null;
   return live.find((d) => d.status === 'running') ?? null;
 }
 
 /**
- * Throws validation if the request names an unknown deployment. Returns null if no deployment has
- * the release that it asks for.
+ * Returns the release that the request asks for, or null if no deployment has it. Throws validation
+ * if the request names an unknown deployment.
  */
 async function releaseOf(
   stores: FlowStores,
@@ -246,8 +266,8 @@ async function releaseOf(
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
-  // The caller must not see the other project, so its deployments get the answer of those that do
-  // not exist.
+  // The caller must not learn about other projects, so their deployments get the same answer as
+  // missing ones.
   if (target?.project_id !== projectId)
     throw invalid('deployment_id', 'exists', 'this project has no such deployment');
   return target;
@@ -308,7 +328,7 @@ async function report(
       facts,
     );
   });
-  // The task ended between the two reads: by the same report on another connection, or by a
+  // The task ended between the two reads, by the same report on another connection or by a
   // deadline.
   if (hasEnded) return { status: repeatedAnswer(await stores.tasks.get(taskId), token, given) };
   await failPoint('report.after', () => task.kind);
@@ -338,7 +358,7 @@ async function learned(
   });
 }
 
-/** A `sync` task belongs to a node alone, so its report changes no deployment. */
+/** Handles the report of a `sync` task. The task belongs to a node and to no deployment. */
 async function reportSync(
   { stores, changes, now, telemetry }: DriverDeps,
   task: TaskRecord,
@@ -352,7 +372,10 @@ async function reportSync(
   return answer;
 }
 
-/** A look into a repository without a project changes nothing; somebody waits for what it found. */
+/**
+ * Handles the report of a look into a repository without a project: ends the task and wakes the
+ * request that waits for the result.
+ */
 async function reportRepositoryLook(
   { stores, changes, now, telemetry }: DriverDeps,
   task: TaskRecord,
@@ -368,8 +391,8 @@ async function reportRepositoryLook(
 }
 
 /**
- * A `clean` task belongs to the registry, so its report changes no deployment. New builds can start
- * again.
+ * Handles the report of a `clean` task. The task belongs to the registry and to no deployment. New
+ * builds can start again.
  */
 async function reportClean(
   { stores, changes, now, telemetry }: DriverDeps,
@@ -428,7 +451,7 @@ async function datasetChanged(
   const version = (await stores.datasets.facts()).find((d) => d.id === datasetId)?.version ?? null;
   const failed: unknown[] = [];
   for (const d of await stores.deployments.runningWith(datasetId)) {
-    // The stories of most deployments mention the version already.
+    // Skip the decision if the story already mentions the version, as in most cases.
     const pin = d.datasets?.find((p) => p.dataset_id === datasetId);
     if (pin === undefined || !isBehind(pin, version)) continue;
     const id = newId();
@@ -449,7 +472,7 @@ async function observed(
   node: NodeRecord,
   at: number,
 ): Promise<readonly string[]> {
-  // A registration without `containers` says nothing about them.
+  // A registration without `containers` does not update the list.
   if (node.observed_at !== at) return [];
   const reported = new Map(
     node.containers.flatMap((c) =>
@@ -461,7 +484,8 @@ async function observed(
   const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
   if (concerned === null) return [];
   const { known, routes } = concerned;
-  // Several containers can have the label of one deployment. The one that its node deployed counts.
+  // Several containers can have the label of one deployment. Prefer the container that the
+  // deployment started.
   for (const d of known) {
     const own = node.containers.find(
       (c) => c.id !== undefined && c.id === d.container_id && c.labels[LABELS.deployment] === d.id,
@@ -475,7 +499,7 @@ async function observed(
   const wrong = routesToOthers(node, concerned.elsewhere);
   if (missing.length === 0 && wrong.length === 0 && areAsExpected(node, reported, known, routes))
     concerned.markReconciled();
-  // First: these hosts show another project at this moment.
+  // Handle these routes first: their hosts show another project right now.
   for (const { route, container } of wrong) {
     const { host_ip, host_port } = route;
     const holder = `${container.name} on ${node.hostname}`;

@@ -1,4 +1,4 @@
-/** Events of a deployment. All other input of a decision is in its Facts. */
+/** Defines the events of a deployment. All other input of a decision is in its Facts. */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import type { TaskRecord } from '../domain/platform/records.ts';
@@ -9,7 +9,7 @@ export type FlowEvent =
   /** Time passed, or a reason to wait might have changed. */
   | { type: 'tick' }
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
-  /** The agent of an open task sent facts that it learned. */
+  /** The agent of an open task sent facts about the build. */
   | { type: 'task_learned'; task: TaskRecord; facts: TaskFacts }
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
@@ -25,24 +25,26 @@ export type FlowEvent =
       note?: string;
     }
   /**
-   * The proxy serves that configuration but cannot reach this address. `proxy`: one of
-   * PROXY_PROBE_URLS. `saw`: its answer.
+   * The proxy serves the configuration with the route but cannot reach this address. `proxy`: one
+   * of PROXY_PROBE_URLS. `saw`: the answer of that proxy.
    */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
-  /** `reachable`: its agent still works, so running deployments move before they end. */
+  /**
+   * The node was deleted. `reachable`: its agent still works, so running deployments move before
+   * they end.
+   */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
   /** A person stops the project (flow/stop.ts). */
   | { type: 'project_stopped' }
   /**
-   * The node of its volumes is drained or being deleted, and its project is stopped: they move
-   * alone (flow/volume-handoff.ts).
+   * The project is stopped, and the node of its volumes is drained or being deleted: the volumes
+   * must move (flow/volume-handoff.ts).
    */
   | { type: 'volumes_leave' }
   /**
    * The node's agent reported this container of the deployment, or no container (null).
-   * `listed_after`: the agent listed its containers after this time by the uptime clock; null or
-   * unset: unknown.
+   * `listed_after`: uptime after which the agent listed its containers; null or unset if unknown.
    */
   | {
       type: 'observed';
@@ -51,9 +53,9 @@ export type FlowEvent =
       listed_after?: number | null;
     }
   /**
-   * Another container has the address of this deployment's route. `holder`: its name, for people.
-   * `isRouted`: a route that was set later leads there too; otherwise a node reported the
-   * container, and this deployment's own node might have it still.
+   * Another container has the address of this deployment's route. `holder`: a display name of that
+   * container. `isRouted`: a newer route leads to the same address; otherwise a node reported the
+   * container, and this deployment's own container might still have the address.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */

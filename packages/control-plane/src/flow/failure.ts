@@ -1,4 +1,4 @@
-/** Failures with the texts of the table FAILURES (wire/errors). */
+/** Creates failures with the texts of the table FAILURES (wire/errors). */
 import { type FailureCode, FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { TaskReport } from '@berth/wire/task';
 import type { Failure } from '../domain/platform/records.ts';
@@ -9,7 +9,7 @@ export const failure = (code: FailureCode, details?: string): Failure => ({
 });
 
 /**
- * Converts an agent's report to a failure with one of our codes. A contract-only agent can send
+ * Converts an agent's report to a failure with one of Berth's codes. A contract-only agent can send
  * only text.
  */
 export function failureOf(report: TaskReport): Failure {

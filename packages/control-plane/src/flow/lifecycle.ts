@@ -1,6 +1,6 @@
 /**
- * Deletions of projects and nodes: they end or move every deployment concerned. loops/removals.ts
- * removes the rows.
+ * Deletes projects and nodes: ends or moves each of their deployments. loops/removals.ts removes
+ * the rows.
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -14,7 +14,7 @@ import { reviewMove } from './volume-handoff.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
 
-/** `volumes`: its volumes are deleted too. Without it they stay on their node. */
+/** `volumes`: also delete the volumes of the project; otherwise they stay on their node. */
 export type DeleteProject = { volumes?: boolean; guard?: RecordGuard<ProjectRecord> };
 
 export async function deleteProject(
@@ -46,7 +46,7 @@ export async function deleteNode(
   await failPoint('node.marked');
   if (!force) {
     await vacate(deps, decider, nodeId);
-    // A repeated request tries again what failed before, like a repeated drain.
+    // A repeated request retries the failed moves, like a repeated drain.
     await changeDrain(stores.nodes, nodeId, ({ drain }) =>
       drain === null || drain.finished_at !== null ? drain : withFreshTries(drain, now()),
     );
@@ -57,7 +57,7 @@ export async function deleteNode(
       await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }
-  // The node might have been either end of a move of volumes.
+  // The node might be the source or the target of a move of volumes.
   await reviewMoves(stores, decider);
   changes.notify('work', `node:${nodeId}`);
   return force ? node : stores.nodes.get(nodeId);
@@ -81,8 +81,8 @@ export async function vacate(
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });
   const remainingIds = new Set(remaining.map((l) => l.running.id));
-  // The project keeps its page; a start deploys its release on another node. Its volumes move
-  // first.
+  // A stopped project keeps its page, and a start deploys its release on another node. If it has
+  // volumes here, they move first.
   for (const d of await stores.deployments.servingOn(nodeId))
     if (isAtRest(d) && !remainingIds.has(d.id))
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
@@ -90,7 +90,8 @@ export async function vacate(
 }
 
 /**
- * loops/drains.ts repeats it, since a control plane can die between the change of a node and this.
+ * Ends the moves of volumes that are no longer valid. loops/drains.ts repeats this, because the
+ * control plane can die between the change of a node and this call.
  */
 export async function reviewMoves(
   { volumes }: Pick<FlowStores, 'volumes'>,
@@ -100,7 +101,7 @@ export async function reviewMoves(
   for (const projectId of await volumes.received())
     await decider
       .decide(projectId, async (facts) =>
-        // The settings of the project might have lost their volumes meanwhile.
+        // Volumes might have been removed from the project's settings meanwhile.
         reviewMove(
           facts.volumes.length > 0
             ? facts

@@ -9,7 +9,7 @@ export type DeploymentRequest = {
   note: string | null;
   /** The deployment of the same project whose release is deployed again. */
   release: DeploymentRecord | null;
-  /** Replaces the first line of its story. */
+  /** Replaces the default first line of the story. */
   why?: string;
   by?: CreatedBy | null;
   trigger?: Trigger;

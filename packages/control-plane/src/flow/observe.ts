@@ -1,8 +1,8 @@
 /**
  * Handles the event `observed` of flow/deployment.ts: updates ports, routes and health from the
  * containers that agents report. Pure. A container belongs only on the node that its deployment is
- * assigned to. Other containers of known deployments are removed; containers of unknown deployments
- * stay (quarantine).
+ * assigned to. Berth removes other containers of known deployments, and keeps containers of unknown
+ * deployments (quarantine).
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/projects/container-name.ts';
@@ -53,7 +53,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     rival,
   });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
-  // The drift is over only when that task has ended.
+  // The open retire task might still fix the drift, so keep `drifted` until that task ends.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
   draft.addLine(
@@ -61,14 +61,15 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     'health',
     detail === null ? 'healthy again: the container runs as configured' : `${status}: ${detail}`,
   );
-  // Renames the container if an earlier retire task was lost and no other container has the name.
+  // Rename the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
 /**
- * The data has moved to another node, and somebody started the container that has the folders from
- * before: it gets no requests, and is stopped again. Returns whether it is such a container.
+ * Withdraws the route of a running container that mounts an old copy of the volumes, and stops it.
+ * Such a container was started by a person after the volumes moved to another node. Returns whether
+ * the container is of this kind.
  */
 function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Container): boolean {
   const data = d.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
@@ -104,9 +105,9 @@ function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Contain
 }
 
 /**
- * `squatter`: another container at its port on its own node, while its own is down. `rival`: one of
- * another node with the same address; while its own container runs, only if that keeps it from its
- * route.
+ * Returns other containers at the deployment's address. `squatter`: on the deployment's own node,
+ * while its own container is down. `rival`: on another node with the same address. While the
+ * deployment's own container runs, `rival` is set only if the project has no route.
  */
 function othersAt(
   draft: Draft,
@@ -156,9 +157,9 @@ const hasAddress = (
   route.stopped !== true;
 
 /**
- * Returns whether a retire task works on the container, and the list might be older than the end of
- * that task: a wrong name is normal then, and so is a container that still runs. The report of the
- * task and the list travel on two connections.
+ * Returns whether a retire task on the node is open, or the list might be older than the end of the
+ * last task. A wrong name, or a container that still runs, is then no drift. The race exists
+ * because the report of the task and the list use two connections.
  */
 function mayBeRenaming(
   { tasks, endedWork }: Facts,
@@ -172,10 +173,10 @@ function mayBeRenaming(
 
 /**
  * Handles a container on a node that the deployment is not assigned to. If it is the deployment's
- * own container and its node no longer reports it, the machine was renamed: deployment and
- * route move to the new name. A deployment that was stopped first moves while its container is
- * stopped, because only its new node can restart it. A node with its own secret keeps its
- * deployments: a renamed machine would register with that secret.
+ * own container and the assigned node no longer reports it, the machine was renamed: deployment and
+ * route move to the new node. A deployment that is stopped (stop-first) moves too, because only the
+ * new node can restart its container. A node with its own secret keeps its deployments, because a
+ * renamed machine would register with that secret.
  */
 function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   const { container } = event;
@@ -187,7 +188,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
   const host_port = container.host_port ?? d.host_port;
   draft.set(d, { node_id: node.id, host_port });
-  // No agent polls under the old name, so unclaimed tasks there would never start.
+  // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
   for (const t of draft.openTasks(d))
     if (t.node_id === d.node_id && t.attempt === 0)
       draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
@@ -219,8 +220,8 @@ const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts)
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
 /**
- * `holder`, `squatter` and `rival`: other containers with its name, with its port, and with its
- * address on another node.
+ * Input of `judge`. `holder`, `squatter` and `rival` are other containers: with the deployment's
+ * container name, at its port, and at its address on another node.
  */
 type At = {
   now: number;
@@ -230,14 +231,14 @@ type At = {
   rival?: Rival | null;
 };
 /**
- * An unhealthy container must run this long to become healthy: a crash loop is not healthy between
- * two crashes.
+ * Time in ms that an unhealthy container must run to become healthy, so that a crash loop does not
+ * look healthy between two crashes.
  */
 const STEADY_MS = 10_000;
 
 /**
- * Returns the health of a deployment by its container as the agent reported it. `detail` of a
- * healthy container names what it is short of; else it is null.
+ * Returns the health of a deployment from the container that the agent reported. For a healthy
+ * container, `detail` names the resources that it is short of, or is null.
  */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
   const other =
@@ -287,8 +288,9 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
 const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
 
 /**
- * Keeps the first output while the check fails, and for a moment after it passes: output that
- * differs each time, or a check that flaps, would fill the story.
+ * Returns the detail for a failing health check. Keeps the first output while the check fails and
+ * for a short time after it passes, so that changing output or a flapping check does not fill the
+ * story.
  */
 function failingCheck(
   { health: before }: DeploymentRecord,
@@ -309,7 +311,9 @@ function failingCheck(
   return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
 }
 
-/** Lists the resources that a running container is short of. It serves requests all the same. */
+/**
+ * Lists the resources that a running container is short of. The container still serves requests.
+ */
 function shortagesOf({ pressure = [], memory_bytes = null, cpus = null }: Container): string[] {
   const of = (value: number | null, unit: string): string =>
     value === null ? '' : ` of ${value}${unit}`;
@@ -339,8 +343,8 @@ const isMisnamed = (d: DeploymentRecord, container: Container): boolean =>
   container.name !== finalName(d.settings);
 
 /**
- * Lists the differences between container and deployment. A value that the agent does not report is
- * no difference.
+ * Lists the differences between container and deployment. Ignores values that the agent does not
+ * report.
  */
 function differences(
   d: DeploymentRecord,
@@ -350,7 +354,8 @@ function differences(
   const { image, labels, memory_bytes, cpus } = container;
   const expected = d.image_digest ?? d.image_tag;
   const differing: string[] = [];
-  // The address of the registry might have changed since the build or since the start.
+  // Compare only the path of the image: the registry's address might have changed since the build
+  // or the start.
   const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
   if (
     image !== undefined &&
@@ -398,7 +403,7 @@ export const holderOfName = (
 
 /**
  * Returns another container that serves at the port of a deployment whose own container is down.
- * The engine gives free ports away.
+ * The container engine reassigns free ports.
  */
 export const holderOfPort = (
   node: Pick<NodeRecord, 'containers'> | undefined,
@@ -419,8 +424,8 @@ const limit = (value: number | null, unit: string): string =>
 
 /**
  * Adds a story line for containers of the project that belong to no live deployment (leftovers,
- * quarantine). With stop-first the deploy task stops them too: two concurrent writers are worse
- * than a stopped container, and the container is kept.
+ * quarantine). With stop-first the deploy task stops and keeps them too, because two concurrent
+ * writers are worse than a stopped container.
  */
 export function addStopped(
   draft: Draft,
@@ -454,7 +459,7 @@ export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord):
   const names = namesToDeploy(d, project);
   if (names.length === 0) return null;
   const changed = `the project’s ${names.join(', ')} changed since`;
-  // Deployed from source, the version would come back from which somebody rolled back.
+  // A deployment from source would bring back the version that somebody rolled back.
   return d.rolled_back === null
     ? `${changed} this deployment; deploy the project to apply the change`
     : `${changed} the rollback from deployment ${d.rolled_back.from}; the next deployment from ` +
@@ -503,9 +508,9 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 }
 
 /**
- * Returns whether the reported container needs no decision. It does not in almost every
- * registration. Compares everything that `observed` can change: node, port, route and health.
- * `route`: the project's.
+ * Returns whether the reported container needs no decision, as in almost every registration.
+ * Compares everything that `observed` can change: node, port, route and health. `route` is the
+ * project's route.
  */
 export function isAsExpected(
   d: DeploymentRecord,
@@ -535,7 +540,7 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // A newer version might have the route already.
+  // The route belongs to another version, for example a newer one, so this version needs no change.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (
@@ -548,13 +553,13 @@ function isRoutedAsExpected(
   );
 }
 
-/** Routes by project. */
+/** Routes by project id. */
 export type Routes = ReadonlyMap<string, RouteRecord>;
 
 /**
- * Returns whether an identical report needs no decision as long as none of these deployments and
- * routes changes. An unhealthy container is excluded, because it can become healthy by the passing
- * of time alone (STEADY_MS).
+ * Returns whether an identical report needs no decision while these deployments and routes do not
+ * change. Returns false if a container is unhealthy, because time alone can make it healthy
+ * (STEADY_MS).
  */
 export const areAsExpected = (
   node: NodeRecord,
@@ -573,7 +578,10 @@ export const areAsExpected = (
     );
   });
 
-/** Returns routes of other nodes that lead to a container of this node, by its report. */
+/**
+ * Returns the routes of other nodes that lead to a container of this node, according to the report
+ * of this node.
+ */
 export const routesToOthers = (
   node: NodeRecord,
   elsewhere: readonly RouteRecord[],

@@ -1,6 +1,6 @@
 /**
- * Durations of a deployment by the control plane's clock: one row for each phase of the last
- * attempt. Pure.
+ * Measures the phases of a deployment by the control plane's clock: one row for each phase of the
+ * last attempt. Pure.
  */
 import type { PhaseName } from '@berth/wire/deployment';
 import type { DeploymentState } from '@berth/wire/vocabulary';
@@ -12,8 +12,8 @@ const ended = (phases: readonly PhaseRecord[], at: number): PhaseRecord[] =>
   phases.map((p) => (p.ended_at === null ? { ...p, ended_at: at } : p));
 
 /**
- * Ends the open phase and begins `name`. Null: an earlier version created the deployment without
- * phases.
+ * Ends the open phase and begins `name`. `phases` is null if an older version of Berth created the
+ * deployment.
  */
 export const begin = (phases: Phases, name: PhaseName, at: number): Phases =>
   phases === null ? null : [...ended(phases, at), { name, started_at: at, ended_at: null }];
@@ -30,8 +30,8 @@ function backTo(phases: Phases, name: PhaseName): Phases {
 }
 
 /**
- * Returns the phases after a change of state. flow/deployment.ts sets the phases of a deploy task
- * and of the route.
+ * Returns the phases after a change of state. flow/deployment.ts sets the phases of the deploy task
+ * and the route.
  */
 export function phasesAfter(
   { phases, status }: Pick<DeploymentRecord, 'phases' | 'status'>,
@@ -45,10 +45,7 @@ export function phasesAfter(
   return end(phases, now);
 }
 
-/**
- * Moves the start of the build to the time at which the builder claimed the task; before that the
- * deployment waited.
- */
+/** Moves the start of the build phase to the time at which the builder claimed the task. */
 export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_at'>): Phases {
   if (phases === null || started_at === null) return phases;
   return phases.map((p) => {
@@ -59,7 +56,7 @@ export function built(phases: Phases, { started_at }: Pick<TaskRecord, 'started_
 
 /**
  * Adds the phases of a deploy task, unless a contract-only agent did not report its start.
- * `answered`: the container answers.
+ * `answered`: the container answered its probe.
  */
 export function started(
   phases: Phases,

@@ -23,13 +23,13 @@ export type Draft = {
   facts: Facts;
   plan: Plan;
   /**
-   * The event that the plan decides about. `move` looks it up in TRANSITIONS, unless the caller
-   * names another event.
+   * The event that the plan handles. `move` looks it up in TRANSITIONS unless its caller names
+   * another event.
    */
   event: string;
   /** Changes fields of a deployment, but not its state. */
   set(d: DeploymentRecord, set: Change): void;
-  /** Changes the state. Throws if TRANSITIONS has no such row. */
+  /** Changes the state of a deployment. Throws if TRANSITIONS has no row for the change. */
   move(
     d: DeploymentRecord,
     to: DeploymentState,
@@ -56,7 +56,7 @@ export function createDraft(facts: Facts, event: string): Draft {
   let used = 0;
   const freshId = (): string => {
     const id = facts.freshIds[used++];
-    // Every plan fits into FRESH_IDS (driver.ts), so this is a bug in the flow.
+    // FRESH_IDS is larger than any plan needs, so this is a bug in the flow.
     if (id === undefined)
       throw new Error(
         `a plan of project ${facts.project.id} needs more than ${facts.freshIds.length} new ids`,

@@ -2,13 +2,12 @@
  * Decides what happens to the pushes of a project. Pure.
  *
  *   delivery ──▶ waits ──▶ a `look` task reads the tip of the branch ──▶ deployed · skipped
- *                  ▲  │                     │ failed, lost: again after a pause, LOOK_TRIES times
+ *                  ▲  │                     │ failed or lost: retried after a pause, up to LOOK_TRIES times
  *                  │  └ no agent can look, or looks keep failing: deployed without a look
  *                  └ deliveries that arrived after the look was requested wait for the next one
  *
- * When settings of the project change meanwhile, the waiting deliveries are judged again, and an
- * open look that read another branch or repository ends: its report says nothing about the present
- * settings.
+ * When settings of the project change meanwhile, Berth judges the waiting deliveries again, and
+ * ends an open look that reads another branch or repository.
  *
  * At most one look of a project is open. A look covers all deliveries that waited at its start, so
  * many pushes need few looks.
@@ -33,11 +32,14 @@ import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
 
-/** Looks that can fail in a row. Then Berth deploys without a look. */
+/** Number of failed looks in a row after which Berth deploys without a look. */
 const LOOK_TRIES = 4;
 /** Pauses in ms after the first, second, … failed look. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
-/** The git server might answer the next time. Other failures stay, so another look is useless. */
+/**
+ * Temporary failures: a later look might succeed. After any other failure Berth does not look
+ * again.
+ */
 const PASSING: readonly FailureCode[] = [
   'git_unreachable',
   'git_timeout',
@@ -49,7 +51,8 @@ const PASSING: readonly FailureCode[] = [
 const MAX_BASES = 10;
 
 /**
- * Starts a look if deliveries wait and no look is open. Returns null if nothing can be done now.
+ * Starts a look if deliveries wait and no look is open. Returns null if no change is necessary or
+ * possible now.
  */
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
@@ -97,8 +100,8 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
 }
 
 /**
- * A newer request would not supersede the build in progress, so a look now would only queue a
- * deployment that is replaced again.
+ * Returns whether the look must wait because a new request would not supersede the build in
+ * progress. A look now would only queue a deployment that a later push replaces.
  */
 const mustWait = ({ live }: Facts): boolean =>
   live.some(
@@ -107,8 +110,8 @@ const mustWait = ({ live }: Facts): boolean =>
   );
 
 /**
- * Returns an eligible builder: rather not the one of the last failed look, and rather the one of
- * the last build.
+ * Returns an eligible builder. Avoids the builder of the last failed look and prefers the builder
+ * of the last build.
  */
 function chooseLooker(
   failedOn: string | null,
@@ -128,7 +131,7 @@ function chooseLooker(
 }
 
 const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested_commit;
-/** Commits that run or might run soon. */
+/** Returns the commits that run or might run soon. */
 const basesOf = ({ live }: Facts): string[] => [
   ...new Set(live.map(commitOf).filter((c) => c !== null)),
 ];
@@ -139,13 +142,13 @@ const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({
   branch,
   watch_paths,
 });
-/** Returns whether the look reads what the project deploys now. */
+/** Returns whether the look reads the repository, branch and paths of the present settings. */
 const isPresent = ({ payload }: TaskRecord, project: Looked): boolean =>
   'watch_paths' in payload && stableJson(lookedAt(payload)) === stableJson(lookedAt(project));
 
 /**
- * Skips the waiting deliveries that the present settings do not deploy, and ends an open look at
- * something else. Returns null if neither is necessary.
+ * Skips the waiting deliveries that the present settings do not deploy, and ends an open look that
+ * does not match these settings. Returns null if neither is necessary.
  */
 function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const { project, tasks } = facts;
@@ -165,7 +168,7 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
     reason: why,
     deployment_id: null,
   }));
-  // Failures of that look say nothing about the next one.
+  // If a look ended, reset the failure count: its failures belong to the previous settings.
   plan.push = { set: looks.length > 0 ? DONE : {}, verdicts, replaced: null };
   return plan;
 }
@@ -185,7 +188,7 @@ export function lookReported(
   if (pushes === null || covered.length === 0) return ended(createDraft(facts, 'look').plan);
   const others = facts.tasks.filter((t) => t.id !== task.id);
   const outdated = judgedAgain(pushes, { ...facts, tasks: others });
-  // The deliveries that are left get a new look.
+  // The look does not match the present settings: the remaining deliveries get a new look.
   if (outdated !== null || !isPresent(task, facts.project))
     return ended(outdated ?? createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
@@ -201,7 +204,7 @@ export function lookReported(
   }
   if (facts.project.stopped_at !== null) return ended(skipStopped({ covered }, facts));
   const tip = report.commit ?? null;
-  // checkReport (report.ts) has checked both.
+  // checkReport (report.ts) has checked the commit and the result.
   const why = tip === null ? null : whyToSkip(tip, report.result as LookResult, facts);
   return ended(
     why === null
@@ -266,14 +269,14 @@ function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Fact
   return plan;
 }
 
-/** `by`: the deployment that has the tip already. */
+/** Why a tip is not deployed. `by`: the deployment that already has the tip. */
 type Skip = { reason: string; by: DeploymentRecord | null };
 
-/** Only people start a stopped project. */
+/** A push never starts a stopped project; only a person does. */
 const IS_STOPPED = 'the project is stopped; deploy it to start it with this commit';
 
 /**
- * Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to
+ * Returns why the tip is not deployed, or null to deploy it. Unknown facts count as a reason to
  * deploy.
  */
 function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
@@ -308,7 +311,7 @@ function deploy(
   facts: Facts,
 ): Plan {
   if (facts.project.stopped_at !== null) return skipStopped({ covered }, facts);
-  // `request` takes its ids from the other end.
+  // Take the last fresh id: `request` takes its ids from the start.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
   if (id === undefined || newest === undefined)
@@ -341,7 +344,10 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
   return plan;
 }
 
-/** No newer push replaced any of them: each one has the same reason. */
+/**
+ * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer
+ * push.
+ */
 function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan {
   const { plan }: Draft = createDraft(facts, 'look');
   const verdict = { verdict: 'skipped' as const, reason: IS_STOPPED, deployment_id: null };
@@ -353,14 +359,17 @@ function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan 
   return plan;
 }
 
-/** Without a look the tip is not known: then the newest delivery counts as the tip. */
+/**
+ * Returns the replaced deliveries. Without a look the tip is unknown, and the newest delivery
+ * counts as the tip.
+ */
 function replaced(
   covered: readonly DeliveryRecord[],
   tip: string | null,
   by: Pick<DeploymentRecord, 'id' | 'generation'> | null,
   { live }: Facts,
 ): PushChange['replaced'] {
-  // A commit that a deployment has gets the status of that deployment.
+  // Exclude commits that have a deployment: their commit status is that of the deployment.
   const others = [tip ?? covered.at(-1)?.commit, ...live.map(commitOf)];
   const commits = [...new Set(covered.map((d) => d.commit))]
     .filter((c) => c !== null)
@@ -373,8 +382,8 @@ function replaced(
 const DONE = { look_tries: 0, look_not_before: 0, look_failed_on: null };
 
 /**
- * The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the
- * others.
+ * Gives the verdict to the newest delivery and to all deliveries of the tip. A newer push replaced
+ * the others.
  */
 function verdicts(
   covered: readonly DeliveryRecord[],

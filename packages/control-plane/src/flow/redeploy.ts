@@ -1,6 +1,6 @@
 /**
- * Deploys a running release again without a build: its node is drained, or its datasets have newer
- * versions. Pure.
+ * Deploys a running release again without a build, because its node is drained or its datasets have
+ * newer versions. Pure.
  */
 import type { Trigger } from '@berth/wire/deployment';
 import type { Facts } from '../domain/deployments/facts.ts';
@@ -14,8 +14,8 @@ export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
 /**
- * Returns null if the deployment no longer runs, the project is stopped or another
- * deployment of the project is in progress.
+ * Deploys the release of the running deployment `d` again. Returns null if `d` no longer runs, the
+ * project is stopped or another deployment of the project is in progress.
  */
 export function redeploy(
   { id, note, trigger }: Redeploy,
@@ -23,7 +23,7 @@ export function redeploy(
   facts: Facts,
 ): Plan | null {
   const running = facts.live.find((o) => o.status === 'running');
-  // Only people start a stopped project.
+  // Only a person can start a stopped project.
   if (facts.project.stopped_at !== null) return null;
   if (running?.id !== d.id || facts.live.length > 1) return null;
   const why = `requested: deployment ${d.generation} again; ${note}`;
@@ -32,7 +32,8 @@ export function redeploy(
 
 /**
  * Adds a line to the story of the running deployment, once for each new version of its datasets.
- * With `on_dataset_change: redeploy` it also deploys again. Returns null if nothing is to do.
+ * With `on_dataset_change: redeploy`, also deploys the release again. Returns null if no change is
+ * necessary.
  */
 export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): Plan | null {
   const running = facts.live.find((o) => o.status === 'running' && o.id === d.id);
@@ -45,8 +46,8 @@ export function onDatasetChange(id: string, d: DeploymentRecord, facts: Facts): 
     .map(({ pin, version }) => `dataset ${pin.name} is now at version ${version}`)
     .join(', ');
   const plan = redeploy({ id, note, trigger: 'data' }, running, facts);
-  // A deployment in progress takes the new version when a node gets it. If it fails, the next check
-  // decides again.
+  // If another deployment is in progress, it gets the new version when it is assigned to a node. If
+  // it fails, the next check decides again.
   if (plan === null) return null;
   return {
     ...plan,

@@ -12,9 +12,9 @@ import type {
 import { digestOf, stableJson } from '../domain/platform/stable-json.ts';
 
 /**
- * Settings whose current value in the project always applies, also to earlier deployments.
- * `auth_required` is one of them because it protects: a rollback must not publish a project that
- * requires a login. Only PATCH decides who can see a project.
+ * Settings whose current value in the project always applies, even to older releases.
+ * `auth_required` is included because a rollback must not publish a project that requires a login.
+ * Only PATCH decides who can see a project.
  */
 const AT_ONCE = [
   'auth_required',
@@ -42,7 +42,7 @@ const settingsOfProject = ({
   ...settings
 }: ProjectRecord): ProjectSettings => settings;
 
-/** Adds the mount paths that the release had. */
+/** Returns the settings of the release with the mount paths that it had. */
 const settingsOfRelease = ({ settings, datasets }: DeploymentRecord): ProjectSettings => ({
   ...settings,
   datasets: pathsOfRelease(settings.datasets, datasets),
@@ -72,8 +72,8 @@ export const undeployedNames = (
 ): (keyof ProjectSettings)[] => differingNames(settingsOfRelease(d), project);
 
 /**
- * Returns the names that somebody has to deploy: without the settings that a rollback set aside and
- * nobody has changed since.
+ * Returns the names of the settings that need a deployment. Excludes settings that a rollback set
+ * aside and that have not changed since.
  */
 export const namesToDeploy = (
   d: DeploymentRecord,
@@ -89,9 +89,9 @@ type Rollback = {
   live: DeploymentRecord | null;
 };
 /**
- * Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier
- * rollback back. A rollback to the release that serves, for example away from a dead node, leaves
- * nothing behind.
+ * Returns which deployment and settings the rollback sets aside. If it redeploys the serving
+ * release, for example away from a dead node, the record of that release stays. If no deployment
+ * serves or it reverses a rollback, the record of the target applies.
  */
 export function rolledBack(
   { settings, release, live }: Rollback,
@@ -135,7 +135,7 @@ export function settingsLines(release: DeploymentRecord, project: ProjectRecord)
   return lines;
 }
 
-/** Throws no_release. */
+/** Throws no_release if the release cannot be deployed again. */
 export function refuseRelease(
   release: DeploymentRecord,
   { project, datasets, platform }: Facts,
@@ -148,7 +148,8 @@ export function refuseRelease(
       'no_release',
       `deployment ${generation} is ${status}: a rollback needs a deployment that ran`,
     );
-  // A running release can still move: its node might have the image.
+  // A running release can still be redeployed without its image in the registry: its node might
+  // have the image.
   if (status !== 'running' && (release.image_removed_at ?? null) !== null)
     throw new DomainError('no_release', imageGone(release));
   const gone = settings.datasets.filter((use) => !datasets.some((d) => d.id === use.dataset_id));
@@ -161,7 +162,7 @@ export function refuseRelease(
       'no_release',
       `its ${gone.length === 1 ? 'dataset' : 'datasets'} ${names.join(', ')} was deleted`,
     );
-  // A running deployment keeps its name, so that it can still move to another node.
+  // A running deployment keeps its prefix, so that it can still move to another node.
   if (status !== 'running' && platform.reservedPrefixes.includes(settings.domain_prefix))
     throw new DomainError(
       'no_release',

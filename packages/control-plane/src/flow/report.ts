@@ -1,4 +1,4 @@
-/** Rules about an agent's report on its task. Pure. */
+/** Checks an agent's report on its task. Pure. */
 import { isLookResult } from '@berth/wire/look';
 import { isMoveResult } from '@berth/wire/volume';
 import type { BuildPayload, TaskReport } from '@berth/wire/task';
@@ -12,7 +12,7 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
   if (report.status !== 'completed') return;
   if (task.kind === 'build' && typeof report.image_tag !== 'string')
     throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
-  // A repeated report is compared with the accepted one instead.
+  // Check the image only in the first report: a repeated report is compared with the accepted one.
   if (task.kind === 'build' && task.report === null)
     checkImage((task.payload as BuildPayload).image_repository, report.image_tag ?? '');
   if (task.kind === 'deploy' && typeof report.host_port !== 'number')
@@ -38,8 +38,8 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
 }
 
 /**
- * A node runs what a builder names, so the name must be a tag in the project's own repository, and
- * never an option of docker.
+ * Returns whether the image is a tag in the project's own repository. Nodes run the image that a
+ * builder names, so the name must not be another image or an option of docker.
  */
 export function isOwnImage(repository: string, image: string): boolean {
   const tag = image.startsWith(`${repository}:`) ? image.slice(repository.length + 1) : '';
@@ -56,8 +56,8 @@ function checkImage(repository: string, image: string): void {
 }
 
 /**
- * Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no
- * lease.
+ * Throws stale_lease if the token does not match. A contract-only agent sends no lease, and its
+ * task has attempt 0.
  */
 export function checkLease(task: TaskRecord, token: string | null): void {
   if (task.attempt === 0 ? token !== null : token !== task.lease_token)
@@ -65,8 +65,8 @@ export function checkLease(task: TaskRecord, token: string | null): void {
 }
 
 /**
- * Returns the answer to a repeated report on a task that has ended. Throws stale_lease, and
- * task_over for a different report.
+ * Returns the answer to a repeated report on a task that has ended. Throws stale_lease, or
+ * task_over if the report differs from the accepted one.
  */
 export function repeatedAnswer(
   task: TaskRecord,
@@ -74,7 +74,7 @@ export function repeatedAnswer(
   report: TaskReport,
 ): TaskState {
   checkLease(task, token);
-  // Compares by content: the repeated report might have its fields in another order.
+  // Compare by content: the repeated report might have its fields in another order.
   if (task.report === null || stableJson(task.report) !== stableJson(report))
     throw new DomainError('task_over', `the task is already ${task.status}`);
   return task.status;

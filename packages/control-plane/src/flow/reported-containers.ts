@@ -1,4 +1,6 @@
-/** The containers of a project as its nodes listed them, and how old these lists are. Pure. */
+/**
+ * Reads the containers of a project from the lists of its nodes, and the age of these lists. Pure.
+ */
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { NodeFact } from '../domain/deployments/facts.ts';
@@ -14,7 +16,8 @@ export const ofProject = (
 ): ObservedContainer[] => node.containers.filter((c) => c.labels[LABELS.project] === projectId);
 
 /**
- * Uptime clock. Earlier versions wrote the machine's clock: a time in the future counts as never.
+ * Returns the uptime at which the node listed its containers. Older versions stored the machine's
+ * clock, so a time in the future counts as never.
  */
 export const observedAt = (
   { facts }: Draft,

@@ -1,6 +1,6 @@
 /**
- * Handles the end of a retire task. It changes no state of a deployment; the node's next report
- * shows work that is still open. Pure.
+ * Handles the end of a retire task. Changes no state of a deployment; the node's next report shows
+ * the remaining work. Pure.
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import {
@@ -29,8 +29,7 @@ export function retireEnded(
   countAttempts(draft, d, event);
   const { node_id, payload } = event.task as TaskRecord<'retire'>;
   const done = event.type === 'task_reported' && event.report.status === 'completed';
-  // A failed start is retried at the node's next report: an immediate retry would most likely fail
-  // too.
+  // Retry a failed start at the node's next report: an immediate retry would most likely fail too.
   if (!done && isStart(payload)) return;
   restartStopped(draft, {
     removal: done ? { node_id, gone: payload.remove.map((r) => r.deployment_id) } : null,
@@ -39,7 +38,7 @@ export function retireEnded(
 
 /**
  * Counts attempts on the deployment's own container. Attempts on other containers count for their
- * own deployments.
+ * deployments.
  */
 function countAttempts(
   draft: Draft,
@@ -52,7 +51,7 @@ function countAttempts(
   else tryLater(draft, d, attempt);
 }
 
-/** Returns what the task does with the deployment's own container, or null. */
+/** Returns which action the task performs on the deployment's own container, or null. */
 function attemptOn(
   d: DeploymentRecord,
   payload: TaskRecord<'retire'>['payload'],
@@ -79,8 +78,8 @@ function addEnd(
       action: actionOf(d, task.payload),
       message,
     });
-    // Other failures can pass, for example when the engine is back. The next report of the node
-    // then starts a retry (observe.ts).
+    // Other failures can be temporary, for example while the engine is down. The next report of the
+    // node then starts a retry (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id)
       showDrift(draft, d);
     return;
@@ -124,12 +123,14 @@ function addEnd(
 
 const isStart = ({ start }: TaskRecord<'retire'>['payload']): boolean => typeof start === 'string';
 
-/** Adds a line once for each reason: a failed removal is retried again and again. */
+/**
+ * Adds a story line only when the reason changes, because a failed removal is retried many times.
+ */
 function addOnce(draft: Draft, d: DeploymentRecord, reason: RetireFailure): void {
   if (waitsFor(d, reason)) return;
-  // `waiting` already says that the version is to be restarted.
+  // `waiting` already says that the version will be restarted.
   if (isStoppedFirst(d) && reason.kind === 'retire_lost') return;
-  // A deployment that is not settled has its own reason in `waiting`.
+  // An unsettled deployment already has another reason in `waiting`, so keep that one.
   if (isSettled(d.status)) draft.set(d, waitingFor(reason));
   draft.addLine(d, reason.kind, waitText(reason));
 }
@@ -143,8 +144,8 @@ function actionOf(
 }
 
 /**
- * Shows at once that the container has the wrong name. Berth retries only when the other container
- * is gone (observe.ts).
+ * Sets the health to `drifted` at once because the container has the wrong name. Berth retries only
+ * when the container that has the name is gone (observe.ts).
  */
 function showDrift(draft: Draft, d: DeploymentRecord): void {
   const reported = lastSeen(draft, d);

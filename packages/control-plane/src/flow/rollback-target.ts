@@ -5,16 +5,15 @@ import type { DeploymentRecord } from '../domain/platform/records.ts';
 /** A deployment that ran or runs. Lists of them are newest first. */
 export type Ran = Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | 'trigger'>;
 
-/** They deploy what runs once more. A rollback goes back in time instead. */
+/** Triggers that deploy the running release again. A rollback deploys an older release instead. */
 const COPIES: readonly (Trigger | null)[] = ['restart', 'start', 'data', 'drain'];
 
 /**
- * Returns the next older release that ran before the one that runs or ran last; null: there is
- * none. A rollback continues from its target, so repeated rollbacks go further and further back and
- * never return.
+ * Returns the release that ran before the one that runs or ran last, or null if there is none. A
+ * rollback continues from its target, so each repeated rollback goes one release further back.
  *
- *   deployments 1 (release A), 2 (B), 3 (C): from 3 to 2; the rollback 4 (B) goes to 1; the
- *   rollback 5 (A) goes nowhere
+ *   Deployments 1 (release A), 2 (B), 3 (C): a rollback from 3 deploys B as 4, a rollback from 4
+ *   deploys A as 5, and a rollback from 5 is not possible.
  */
 export function nextOlder(ran: readonly Ran[]): Ran | null {
   const newest = ran[0];

@@ -1,4 +1,7 @@
-/** The route of a deployment, and whether the proxy's configuration leads to it. Pure. */
+/**
+ * Creates the route of a deployment, and checks whether the proxy's configuration leads to it.
+ * Pure.
+ */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -32,9 +35,9 @@ export const routeTo = (
 export type Rival = { container: ObservedContainer; node: NodeRecord };
 
 /**
- * Returns a container of another deployment that runs at the address, by the last reports of the
- * nodes with this address. The report of a silent node does not count, except that of the
- * deployment's own: another machine might have its address now.
+ * Returns a container of another deployment that runs at the address, from the last reports of the
+ * nodes with this address. Ignores silent nodes, because another machine might have their address
+ * now; the deployment's own node counts even if it is silent.
  */
 export function rivalAt(
   { facts }: Draft,
@@ -55,9 +58,9 @@ export function rivalAt(
 }
 
 /**
- * Returns the route to a version that served before. Its port might belong to another project by
- * now, so its node must have reported the container there last; else null, and the next report that
- * shows it publishes the route. A contract-only agent reports no containers.
+ * Returns the route to a version that served before, or null if the last report of its node does
+ * not show the container at its port: another project might use the port now. The next report that
+ * shows the container publishes the route. A contract-only agent reports no containers.
  */
 export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
   const node = draft.node(d.node_id);
@@ -66,8 +69,7 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
   const reportedPort = reported?.state === 'running' ? reported.host_port : null;
   const port = isBerthAgent(node) && node.observed_at !== null ? reportedPort : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
-  // Not the present time: of two routes with one address, the one that was observed there later
-  // counts.
+  // Keep the original publication time: if two routes have the same address, the newer one wins.
   return {
     set: {
       ...routeTo(draft, d, node, port).set,
@@ -76,18 +78,21 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
   };
 }
 
-/** Returns its container from the last report of its node, or undefined if the report has none. */
+/**
+ * Returns the deployment's container from the last report of its node, or undefined if the report
+ * has none.
+ */
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
   const own =
     draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
-  // Ignores containers of earlier attempts.
+  // Ignore containers of earlier attempts.
   return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
 }
 
 /**
- * Returns whether the confirmed address still leads to the container. Since the publication the
- * container might have restarted on another port, or the node might have a new address; the proxy
- * then still routes to the old address.
+ * Returns whether the confirmed address still leads to the container. If the container restarted on
+ * another port or the node got a new address after the publication, the proxy still routes to the
+ * old address.
  */
 export function leadsThere(
   draft: Draft,

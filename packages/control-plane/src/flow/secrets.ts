@@ -1,5 +1,5 @@
 /**
- * The meaning of a project’s secrets for its tasks and releases. Pure: decisions know names and
+ * Decides how a project’s secrets affect its tasks and releases. Pure: decisions know names and
  * fingerprints, never values.
  */
 import type { BuildPayload, DeployPayload } from '@berth/wire/task';
@@ -11,10 +11,7 @@ import type { SecretRecord } from '../domain/secrets/secrets.ts';
 
 type Secrets = readonly SecretRecord[];
 
-/**
- * Returns the fields of a build task that name its secrets. Without secrets the payload stays as it
- * was.
- */
+/** Returns the payload fields that name the secrets of a build; empty without secrets. */
 export function buildSecrets(secrets: Secrets): Pick<BuildPayload, 'secrets'> {
   const names = secrets.filter((s) => s.scope === 'build').map(({ name }) => ({ name }));
   return names.length === 0 ? {} : { secrets: names };
@@ -24,7 +21,10 @@ export function deploySecrets(secrets: Secrets): Pick<DeployPayload, 'secrets'> 
   return names.length === 0 ? {} : { secrets: names };
 }
 
-/** Only env secrets work on every agent: they are a part of the payload there. */
+/**
+ * Returns the agent capabilities that the secrets need. Env secrets of a container need none: they
+ * are part of the payload.
+ */
 export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] {
   const needed = secrets.filter((s) =>
     role === 'builder' ? s.scope === 'build' : s.scope === 'run' && s.as === 'file',
@@ -44,8 +44,8 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
 }
 
 /**
- * Returns the reason of `agent_cannot` if no deploy node can ever take the work, or null. A node
- * that is only offline can return.
+ * Returns the reason for `agent_cannot` if no deploy node, online or offline, supports the work;
+ * else null.
  */
 export function noNodeCan(needs: readonly Need[], nodes: readonly NodeRecord[]): NoNodeCan | null {
   const deployNodes = nodes.filter((n) => n.role === 'deploy' && n.deleting_at === null);

@@ -4,17 +4,17 @@
  * nodes:
  *
  *   placement keeps the project on its node          ──▶ nothing to do
- *   else: the containers of another node are unknown ──▶ wait; one might still be writing there
- *         another node runs containers of it         ──▶ stop and keep them, and wait until the node reports them stopped
- *         no other node runs containers of it        ──▶ start the new version
+ *   else: the containers of another node are unknown ──▶ wait: a container might still write there
+ *         another node runs its containers           ──▶ stop and keep them, and wait until the node reports them stopped
+ *         no other node runs its containers          ──▶ start the new version
  *   the new version fails after the old one was stopped ──▶ restart the old one as soon as no other container can be writing
  *
  * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and
  * its reported containers if that report is newer. If the machine of a silent node reports as
  * another node, that report decides (domain/nodes/renamed-machine.ts). A contract-only agent
- * reports no containers and stops only the one whose name the new one gets: another container,
- * there or elsewhere, blocks the new version until an admin confirms that it is gone
- * (domain/nodes/unmanaged-containers.ts) or the node is deleted. Pure.
+ * reports no containers and stops only the container with the name of the new one. Any other
+ * container that it started blocks the new version until an admin confirms that the container is
+ * gone (domain/nodes/unmanaged-containers.ts) or the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -39,25 +39,25 @@ import { createRetireTask } from './tasks.ts';
 import { endMove } from './volumes.ts';
 
 /**
- * Returns whether Berth asked the running version to stop: for a newer one (Berth restarts it if
- * that one fails), or because the project is stopped (flow/stop.ts).
+ * Returns whether Berth asked the running version to stop: for a newer version (Berth restarts the
+ * old one if the newer one fails), or because the project is stopped (flow/stop.ts).
  */
 export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_first'>): boolean =>
   d.status === 'running' && d.stopped_first !== null;
 
 type NodeState =
   | { is: 'clear' }
-  /** A task is open there; its end will be reported or it will be lost. */
+  /** A task is open on the node; the agent will report its end, or the task will be lost. */
   | { is: 'busy'; why: WaitReason }
   | { is: 'unknown'; why: WaitReason }
   | { is: 'runs'; containers: ObservedContainer[] };
 
-/** One plan stops containers on at most this many nodes. */
+/** Maximum number of nodes on which one plan stops containers. */
 const MAX_STOPS = 8;
 
 /**
- * The report that is being decided shows that the node has no container of these deployments
- * (`gone`).
+ * Containers that the current report shows as removed. `gone`: ids of deployments that have no
+ * container on the node any more.
  */
 export type Removal = { node_id: string; gone: readonly string[] };
 
@@ -81,7 +81,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   )
     return { is: 'clear' };
   if (!isBerthAgent(node)) {
-    // An admin confirmed each container that the agent might have started.
+    // An admin confirmed that each container that the agent might have started is gone.
     const isEmptied = draft.facts.unmanaged?.some((c) => c.node_id === node.id) === true;
     if (isEmptied && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
     return {
@@ -93,11 +93,11 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
   const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);
   if (!hasCleanedUp(draft, node.id, reporter)) return { is: 'unknown', why: mayWrite(node) };
-  // A task that no agent claimed started nothing.
+  // Ignore a task that no agent claimed: it started no container.
   const claimedAt = work?.claimed_at ?? null;
   if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null)
     return { is: 'unknown', why: mayWrite(node) };
-  // Containers that still run on the machine are in the other node's list.
+  // The machine now reports as another node: its containers are in the list of that node.
   if (reporter !== node) return { is: 'clear' };
   // The engine or the agent can restart a container that exited by itself. Only a container that
   // Berth stopped stays stopped.
@@ -116,8 +116,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
 }
 
 /**
- * Returns which container that Berth does not control might write on the node, or null. `replaced`:
- * its agent removes this one.
+ * Returns the reason to wait if a container that Berth does not control might write on the node, or
+ * null. `replaced`: name of a container that the agent removes, which is ignored.
  */
 function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): WaitReason | null {
   const unmanaged = facts.unmanaged?.find(
@@ -129,8 +129,8 @@ function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): 
 }
 
 /**
- * Returns whether no earlier task of the node can start a container any more. After its next poll
- * the agent knows that it lost the task, and cleans up. The duration of a lease is enough for that.
+ * Returns whether no lost task of the node can still start a container. At its next poll the agent
+ * learns that it lost the task, and cleans up within the duration of a lease.
  */
 function hasCleanedUp(draft: Draft, nodeId: string, reporter: NodeFact): boolean {
   const unreportedAt =
@@ -143,8 +143,8 @@ function hasCleanedUp(draft: Draft, nodeId: string, reporter: NodeFact): boolean
 }
 
 /**
- * Converts the machine's clock to the uptime clock. A time in the future, from before the clock was
- * set back, counts as never.
+ * Returns the time of the node's last poll, converted from the machine's clock to the uptime clock.
+ * A time in the future counts as never: the clock was set back after the poll.
  */
 const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
   last_polled_at === null || last_polled_at > facts.now
@@ -156,7 +156,10 @@ const mayWrite = (node: NodeFact): WaitReason => ({
   node: node.hostname,
 });
 
-/** Includes tasks that this plan creates. */
+/**
+ * Returns whether the node has an open task that can affect containers, including tasks that this
+ * plan creates.
+ */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
   facts.tasks.some(
@@ -167,8 +170,8 @@ const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   );
 
 /**
- * Returns whether this plan ends a task that an agent has claimed and not reported, or whose
- * container it could not remove. A move starts no container.
+ * Returns whether this plan ends a task that an agent claimed and did not report, or whose report
+ * says that the container could not be removed. Ignores moves, which start no container.
  */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
   facts.tasks.some(
@@ -190,13 +193,13 @@ const isStart = (task: TaskRecord): boolean =>
 
 export type StartDelay = {
   reason: WaitReason;
-  /** It waits for a task of Berth, so the queue's timer stops. */
+  /** The deployment waits for a task of Berth, so the queue timer stops. */
   isOwnWork: boolean;
 };
 
 /**
  * Returns why the new version must not start on `target` yet, or null if it can start. Stops the
- * containers on other nodes. If the state of one node is unknown, it stops none, so the old version
+ * containers on other nodes, but none if the state of one node is unknown, so that the old version
  * keeps serving.
  */
 export function reasonToWait(
@@ -222,7 +225,7 @@ export function reasonToWait(
     state.is === 'runs' ? [{ node, containers: state.containers }] : [],
   );
   if (running.length === 0) return null;
-  // The others follow when these have stopped.
+  // The containers on the other nodes are stopped after these.
   const first = running.slice(0, MAX_STOPS);
   for (const { node, containers } of first) stop(draft, d, node, containers);
   return {
@@ -278,9 +281,9 @@ export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]
 }
 
 /**
- * Restarts the version that was stopped for a newer one that failed, as soon as no other container
- * can be writing. Called when that might have become possible: a deployment ends (`leaving`), a
- * task ended, the node reported.
+ * Restarts the version that was stopped for a newer version that failed, as soon as no other
+ * container can be writing. Called after each event that can make this possible: a deployment ends
+ * (`leaving`), a task ended, or the node reported.
  */
 export function restartStopped(
   draft: Draft,
@@ -290,12 +293,13 @@ export function restartStopped(
   if (stopped === null) return;
   const { old, home } = stopped;
   const { live } = draft.facts;
-  // The newer version can take over. If it ends instead, this function is called again.
+  // A newer version might still go live. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
     return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   if (data !== null && data.node_id !== home.id) {
-    // The newer version might have written there.
+    // The newer version might have written to the volumes on the other node, so do not restart with
+    // the old copy.
     const reason: WaitReason = { kind: 'volumes_elsewhere', node: data.hostname };
     if (waitsFor(old, reason)) return;
     draft.set(old, waitingFor(reason));
@@ -307,7 +311,7 @@ export function restartStopped(
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
-  // Its container never stopped or no longer exists.
+  // Clear the stop: the container never stopped or no longer exists.
   if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);
@@ -334,12 +338,12 @@ export function restartStopped(
 type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
 
 /**
- * Returns the version that was stopped for a newer one, if its node could restart it; null while
- * that node works on a task.
+ * Returns the version that was stopped for a newer one, with its node; null if the node cannot
+ * restart it or works on a task.
  */
 function stoppedVersion(draft: Draft): StoppedVersion | null {
   if (isProjectStopped(draft)) return null;
-  // With the changes of this plan.
+  // Include the changes of this plan.
   const old = draft.facts.live.find((o) =>
     isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }),
   );
@@ -353,13 +357,13 @@ function stoppedVersion(draft: Draft): StoppedVersion | null {
 }
 
 /**
- * Returns whether the version that was stopped for a newer one could restart now, beside its
- * volumes.
+ * Returns whether the version that was stopped for a newer one could restart now, on the node of
+ * its volumes.
  */
 export function canRestart(draft: Draft): boolean {
   const stopped = stoppedVersion(draft);
-  // A restart that failed is tried again later. Until then, the end of a newer version would start
-  // nothing.
+  // During the backoff after a failed restart, the end of the newer version would not restart the
+  // old one.
   if (stopped === null || !mayTry(draft, stopped.old)) return false;
   const data = stopped.old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   return (
@@ -368,7 +372,7 @@ export function canRestart(draft: Draft): boolean {
   );
 }
 
-/** Returns which node might still run another version, or null. */
+/** Returns why another version might still run on any node, or null. */
 function whyNotRestart(
   draft: Draft,
   { old, home }: StoppedVersion,
@@ -410,8 +414,8 @@ function besides(
   if (others.length > 0) return stillRuns(home);
   const unmanaged = stillThere(draft, home, null);
   if (unmanaged !== null) return unmanaged;
-  // A poll in the future dates from before the machine's clock was set back. The agent polls before
-  // it gets the restart in any case.
+  // Accept a poll time in the future (the clock was set back): the agent polls anyway before it
+  // gets the restart.
   const polled =
     home.last_polled_at !== null && home.last_polled_at > draft.facts.now
       ? { ...home, last_polled_at: draft.facts.now }

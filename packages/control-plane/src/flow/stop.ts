@@ -1,14 +1,14 @@
 /**
- * Stops a project and keeps it stopped. Its running deployment stays `running`: release, route,
- * node and image stay reserved. Its container is stopped and kept, its route leads to a page, and
- * it has no health.
+ * Stops a project and keeps it stopped. Its deployment stays `running`: release, route, node and
+ * image stay reserved. The container is stopped and kept, the route leads to a page, and the health
+ * is null.
  *
  *   stop ──▶ deployments in progress are cancelled; the route leads to the page; a retire task stops the container
- *   the node reports it running again ──▶ another task stops it
+ *   the node reports that the container runs again ──▶ another task stops it
  *   a deployment that a person requests goes live ──▶ the project is no longer stopped; the old container is removed
  *
- * `stopped_first` says how far it is, as for stop-first (flow/single-writer.ts), so that no
- * decision expects the container to run. Pure.
+ * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so
+ * that no decision expects the container to run. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/deployments/plan.ts';
@@ -23,21 +23,21 @@ import { createRetireTask } from './tasks.ts';
 
 const REASON = 'the project is stopped';
 
-/** Includes a stop or a start that this plan decides. */
+/** Returns whether the project is stopped, after the changes of this plan. */
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
   plan.stopped === undefined ? facts.project.stopped_at !== null : plan.stopped.at !== null;
 
 /**
- * Returns whether it is the running deployment of a stopped project. Only a stop takes its health
- * away.
+ * Returns whether this is the running deployment of a stopped project. Only a stop sets the health
+ * to null.
  */
 export const isAtRest = (
   d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 'health'>,
 ): boolean => d.status === 'running' && d.stopped_first !== null && d.health === null;
 
 /**
- * Returns whether its report needs no decision: Berth stopped the container, it is stopped, and its
- * host shows the page.
+ * Returns whether a report about a stopped project needs no decision: Berth stopped the container,
+ * the container is stopped, and the host shows the page.
  */
 export const restsAsExpected = (
   d: DeploymentRecord,
@@ -49,7 +49,10 @@ export const restsAsExpected = (
   (container === null || isStoppedContainer(container)) &&
   !leadsToContainer(d, route);
 
-/** The route of a version that is being started belongs to another deployment. */
+/**
+ * Returns whether the route leads to the container of this deployment, and not to the page or to a
+ * version that is being started.
+ */
 const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boolean =>
   route?.deployment_id === d.id && route.stopped !== true;
 
@@ -83,7 +86,7 @@ export const stoppedRoute = (route: RouteRecord): RouteChange => ({
   set: { ...route, stopped: true },
 });
 
-/** Returns whether an open task stops its container. */
+/** Returns whether an open task stops the deployment's container. */
 export const isStopping = (
   { facts }: Pick<Draft, 'facts'>,
   d: Pick<DeploymentRecord, 'id'>,
@@ -118,8 +121,8 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles a report about the container of a stopped project. It might run again: somebody started
- * it, or an old task did.
+ * Handles a report about the container of a stopped project. Stops the container again if a person
+ * or an old task started it.
  */
 export function keepStopped(
   draft: Draft,
@@ -139,7 +142,8 @@ export function keepStopped(
     if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });
     return;
   }
-  // The engine restarts a container that it did not stop itself, so an exited one is stopped too.
+  // Stop an exited container too: the engine can restart a container that was not stopped through
+  // the engine.
   const isDone = isStoppedContainer(container) && d.stopped_first === 'stopped';
   if (isDone || isListOld || !mayTry(draft, d)) return;
   if (d.stopped_first === 'stopped') {

@@ -1,6 +1,6 @@
 /**
- * Facts that a build learned: commit, author, pushed image. They stay with the deployment, whatever
- * the end of the build is. Pure.
+ * Stores the facts that a build learned: commit, author, pushed image. The deployment keeps them
+ * even if the build fails. Pure.
  */
 import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
@@ -10,7 +10,7 @@ import type { Change, Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';
 
-/** Image and message belong to another commit, which an earlier attempt built. */
+/** Clears image and message, which belong to the commit of an earlier attempt. */
 const NOTHING_BUILT = {
   image_tag: null,
   image_digest: null,
@@ -19,7 +19,10 @@ const NOTHING_BUILT = {
   commit_author: null,
 } as const;
 
-/** Returns the fields that the facts change. A fact that is absent or null changes nothing. */
+/**
+ * Returns the fields of the deployment that the facts change. An absent or null fact changes
+ * nothing.
+ */
 export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
   const { commit, commit_message, commit_author, image_tag, image_digest, arch } = facts;
   const isAnother = typeof commit === 'string' && commit !== d.commit;
@@ -38,7 +41,7 @@ export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
   );
 }
 
-/** Keeps the facts of a build that ended without an image, or that goes on. */
+/** Stores the facts of a build that is in progress or ended without an image. */
 export function keepFacts(
   draft: Draft,
   d: DeploymentRecord,
@@ -46,8 +49,7 @@ export function keepFacts(
   sent: TaskFacts,
 ): DeploymentRecord {
   const { image_tag, image_digest: _digest, arch: _arch, ...source } = sent;
-  // Like the report of a completed build, facts must name only an image of the project's own
-  // repository.
+  // Accept only an image of the project's own repository, as in the report of a completed build.
   const isOwn =
     typeof image_tag === 'string' &&
     isOwnImage((task.payload as BuildPayload).image_repository, image_tag);
@@ -57,7 +59,9 @@ export function keepFacts(
   return { ...d, ...set };
 }
 
-/** The agent sends facts before the end of the build, so they outlast its loss. */
+/**
+ * Stores facts that the agent sends during the build, so that they survive the loss of the build.
+ */
 export function learned(
   draft: Draft,
   d: DeploymentRecord,
@@ -66,7 +70,7 @@ export function learned(
   if (task.kind === 'build') keepFacts(draft, d, task, facts);
 }
 
-/** Adds the lines of the agent to the story. */
+/** Adds the notes of the agent to the story. */
 export function addNotes(
   draft: Draft,
   d: Pick<DeploymentRecord, 'id'>,
@@ -76,8 +80,8 @@ export function addNotes(
 }
 
 /**
- * Says how far the copies of a deploy task came that failed or was lost. Copies that are complete
- * need no line.
+ * Adds a story line with the progress of the unfinished copies of a deploy task that failed or was
+ * lost.
  */
 export function addCopied(
   draft: Draft,

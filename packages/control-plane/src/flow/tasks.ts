@@ -43,7 +43,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
   });
 }
 
-/** Time in seconds that the new container has to answer. */
+/** Returns the time limit in seconds for the new container to answer its probe. */
 export const startSeconds = (
   { settings }: Pick<DeploymentRecord, 'settings'>,
   { probeSeconds }: Pick<Limits, 'probeSeconds'>,
@@ -73,7 +73,7 @@ export function createDeployTask(
           : projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix),
     }),
     container_port: d.settings.container_port,
-    // A tag can move to other content, a digest cannot.
+    // Prefer the digest: a tag can change its content.
     image:
       d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
     image_tag: tag,
@@ -90,8 +90,8 @@ export function createDeployTask(
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
-    // With `recreate` the agent stops the container that serves: it has the time of its own
-    // release, or more.
+    // With `recreate` the agent also stops the serving container, which can have a longer grace
+    // period.
     stop_grace_seconds: Math.max(
       d.settings.stop_grace_seconds,
       serves?.settings.stop_grace_seconds ?? 0,
@@ -129,7 +129,10 @@ export function createDeployTask(
   });
 }
 
-/** A move ends earlier if one of its agents is lost or the data stops flowing. */
+/**
+ * Longest duration of a move in ms. A move ends earlier if one of its agents is lost or the
+ * transfer stalls.
+ */
 const MOVE_MS = 24 * 3_600_000;
 
 export function createMoveTask(
@@ -150,20 +153,20 @@ export function createMoveTask(
 }
 
 /**
- * Longest time in ms that these take to stop: the old version drains, then its grace period runs.
+ * Returns the longest time in ms that these deployments need to stop: drain time plus grace period.
  */
 const stopMs = (all: readonly DeploymentRecord[]): number =>
   Math.max(...all.map(({ settings }) => settings.drain_seconds + settings.stop_grace_seconds)) *
   1000;
 
 export type RetireRequest = {
-  /** The deployment that the task belongs to; its story gets the lines. */
+  /** The deployment that the task belongs to. Story lines go to it. */
   of: DeploymentRecord;
-  /** Its story gets the lines too. */
+  /** The new deployment, which gets the story lines too. */
   replacedBy?: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
-  /** The containers that end might still have requests in flight. */
+  /** Whether the removed containers might still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
   stop?: { deployment_id: string; reason: string }[];
@@ -173,7 +176,8 @@ export type RetireRequest = {
 
 /**
  * Creates a retire task, unless the node was deleted. A contract-only agent cannot remove
- * containers: it only replaces the one with the name of the new one. The story names the others.
+ * containers; it only replaces the container that has the name of the new one. A story line then
+ * names the remaining containers.
  */
 export function createRetireTask(
   draft: Draft,
@@ -228,7 +232,7 @@ function addLeft(
   }
 }
 
-/** Returns whether this task removes the deployment's container. */
+/** Returns whether the task removes the deployment's container. */
 export const removes = (task: TaskRecord, d: Pick<DeploymentRecord, 'id'>): boolean =>
   task.kind === 'retire' &&
   'remove' in task.payload &&

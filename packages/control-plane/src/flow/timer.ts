@@ -1,6 +1,6 @@
 /**
- * The timer of a deployment's current state. It stops while the deployment waits for a task of
- * Berth. Pure.
+ * Runs the timer of a deployment's current state. The timer stops while the deployment waits for a
+ * task of Berth. Pure.
  */
 import type { DeploymentRecord, Timer } from '../domain/platform/records.ts';
 import { isPast } from '../domain/platform/uptime.ts';
@@ -8,7 +8,10 @@ import type { Draft } from './plan-draft.ts';
 
 type Timed = Pick<DeploymentRecord, 'id' | 'status' | 'state_since' | 'timer'>;
 
-/** Ignores a timer of an earlier state, which the previous version of Berth leaves behind. */
+/**
+ * Returns the timer of the current state. Ignores a timer of a previous state, which an older
+ * version of Berth might have stored.
+ */
 const present = (d: Timed): Timer =>
   d.timer !== null && d.timer.state_since === d.state_since
     ? d.timer
@@ -21,8 +24,8 @@ export const startedTimer = (d: Pick<Timed, 'state_since'>, at: number): Timer =
 });
 
 /**
- * Starts or continues the timer. Returns whether it ran longer than `limitMs`. `graceMs`: added
- * after a gap in the service.
+ * Starts or continues the timer. Returns whether it ran longer than `limitMs`. After a downtime of
+ * the control plane, `graceMs` is added to the limit.
  */
 export function hasRunOut(
   draft: Draft,
@@ -38,7 +41,7 @@ export function hasRunOut(
   return false;
 }
 
-/** Stops the timer and keeps the time that it ran. */
+/** Stops the timer and stores the elapsed time. */
 export function stopTimer(draft: Draft, d: DeploymentRecord): void {
   const timer = present(d);
   if (timer.running_since === null) return;

@@ -1,6 +1,6 @@
 /**
- * Moves the volumes of a stopped project from a node that is drained or being deleted. The project
- * is not started: the tasks belong to its running deployment, whose container is stopped
+ * Moves the volumes of a stopped project from a node that is drained or being deleted, without a
+ * start of the project. The tasks belong to its `running` deployment, whose container is stopped
  * (flow/stop.ts).
  *
  *   drain ──▶ `volumes_leave`: `incoming` copy, tasks `move` for both nodes ──▶ both report the same digest
@@ -50,13 +50,13 @@ import {
   whyMoveEnds,
 } from './volumes.ts';
 
-/** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
+/** Begins the move if possible. Otherwise stores the reason to wait in the deployment. */
 export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const { live, nodes } = draft.facts;
   if (!isProjectStopped(draft) || !isAtRest(d)) return;
   endVoidMove(draft);
   if (isMoving(draft) !== null) return;
-  // Another deployment in progress moves the volumes itself.
+  // If another deployment is in progress, that deployment moves the volumes.
   if (live.some((o) => o.id !== d.id)) return;
   const pin = pinOf(draft, d);
   const from = draft.node(pin?.node_id ?? null);
@@ -78,7 +78,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
-  // A disk that was full during this drain excludes its node. Ignores failures from before it.
+  // A full disk during this drain excludes its node. Ignore failures from before this drain.
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const { placement, refusals } = choose(
@@ -98,13 +98,15 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   setWaiting(draft, d, moving);
 }
 
-/** Returns when the drain began to count the failed moves of the project (flow/drain.ts). */
+/**
+ * Returns the time since which the drain counts the failed moves of the project (flow/drain.ts).
+ */
 const leavingSince = (
   { drain, deleting_at }: Pick<NodeRecord, 'drain' | 'deleting_at'>,
   projectId: string,
 ): number => drain?.tries[projectId]?.at ?? drain?.started_at ?? deleting_at ?? 0;
 
-/** An end of the move reported or was lost. */
+/** Handles the report or the loss of a `move` task. */
 export function leaveEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -120,20 +122,21 @@ export function leaveEnded(
 }
 
 /**
- * The new copy counts if both ends have proven it, and the old node has listed its containers
- * since.
+ * Switches to the new copy if both nodes reported the same digest and the old node has listed its
+ * containers since.
  */
 function useCopy(draft: Draft, d: DeploymentRecord): void {
   const source = currentCopy(draft.volumes());
   const copy = source === null ? null : incomingOf(draft, source);
-  // The other end has not reported yet.
+  // The other node has not reported yet.
   if (source === null || copy === null || !isProven(source, copy)) return;
   const why = notConfirmed(draft, source);
-  // The drain asks again.
+  // The drain loop tries again later.
   if (why !== null) return setWaiting(draft, d, why);
   switchCopies(draft, d, source, copy);
   draft.set(d, waitingFor({ kind: 'project_stopped' }));
-  // A start runs a new container. This one could only write to the old copy.
+  // Remove the old container: it could only write to the old copy, and a start runs a new
+  // container.
   const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
   createRetireTask(draft, draft.node(source.node_id), {
     of: d,
@@ -144,8 +147,8 @@ function useCopy(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Ends a move whose copy must no longer be used (flow/volumes.ts has the reasons), also of a
- * project that runs. Returns whether it did.
+ * Ends a move whose copy must no longer be used (flow/volumes.ts has the reasons), even if the
+ * project runs. Returns whether a move ended.
  */
 export function endVoidMove(draft: Draft): boolean {
   const ends = whyMoveEnds(draft);
@@ -168,8 +171,8 @@ export function endVoidMove(draft: Draft): boolean {
 }
 
 /**
- * Ends the move of a project if its node was uncordoned or deleted. No event of its deployments
- * reports these changes.
+ * Ends the move of a project if its node was uncordoned or deleted. These changes cause no event of
+ * a deployment.
  */
 export function reviewMove(facts: Facts): Plan {
   const draft = createDraft(facts, 'volumes_leave');
@@ -178,8 +181,8 @@ export function reviewMove(facts: Facts): Plan {
 }
 
 /**
- * Ends the other half of a move, because its deployment or a node is gone. `gone`: the node whose
- * disk nobody can reach now.
+ * Ends the rest of a move whose deployment or node is gone. `gone`: the node whose disk is
+ * unreachable.
  */
 export function endLeave(draft: Draft, d: DeploymentRecord, gone: string | null = null): void {
   if (gone !== null && saveProven(draft, d, gone)) return;
@@ -208,7 +211,7 @@ function leaveFailed(
   setWaiting(draft, d, { kind: 'move_failed', message: error.message });
 }
 
-/** Adds a line to the story when the reason changes. */
+/** Stores the reason to wait, and adds a story line if the reason changed. */
 function setWaiting(draft: Draft, d: DeploymentRecord, because: WaitReason): void {
   const reason: WaitReason = { kind: 'project_stopped_and', because };
   if (sameWait(waitReasonOf(d), reason)) return;

@@ -1,6 +1,6 @@
 /**
- * Decides where the volumes of a project are, for flow/deployment.ts (domain/data/volumes.ts has
- * the states of a copy). Pure.
+ * Decides for flow/deployment.ts on which node the volumes of a project are (domain/data/volumes.ts
+ * has the states of a copy). Pure.
  *
  * A move, while the deployment is `built`:
  *
@@ -8,9 +8,9 @@
  *     ──▶ the nodes list no container that ran meanwhile ──▶ deploy task with the new copy
  *     ──▶ its container answers: the new copy is `current`, the other one `left`
  *
- * Before the switch nothing changes the source. After it, the old container never starts again.
- * Equal digests prove only what the files were: as soon as something might write to one of the
- * copies, or the node does not have to be left any more, the move ends (`endMove`).
+ * The source does not change before the switch. After the switch, the old container never starts
+ * again. Equal digests prove only the past content: the move ends (`endMove`) as soon as a
+ * container might write to one of the copies, or the node is no longer drained or deleted.
  */
 import {
   CAN_MOVE_VOLUMES,
@@ -38,8 +38,8 @@ import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 
 /**
- * Returns the copy that must be where the deployment runs, or null if its volumes can begin on any
- * node.
+ * Returns the copy that must be on the deployment's node, or null if the volumes can be created on
+ * any node.
  */
 export function pinOf(
   draft: Draft,
@@ -47,13 +47,11 @@ export function pinOf(
 ): VolumeCopy | null {
   if (settings.volumes.length === 0) return null;
   const current = currentCopy(draft.volumes());
-  // Without a name, no deployment has ever reported a container with this copy.
+  // A copy without names was never mounted by a container that answered its probe.
   return current === null || current.names.length === 0 ? null : current;
 }
 
-/**
- * Returns why no node can take the deployment now, because of its volumes; null if their node can.
- */
+/** Returns why the node of the volumes cannot take the deployment now, or null if it can. */
 export function volumesAway(draft: Draft, pin: VolumeCopy | null): WaitReason | null {
   if (pin === null) return null;
   const { now, limits } = draft.facts;
@@ -86,7 +84,7 @@ export function leavingNode(draft: Draft, pin: VolumeCopy | null): NodeFact | nu
   return node === undefined || !isLeaving(node) ? null : node;
 }
 
-/** Returns the copy that a move is making from this one. */
+/** Returns the new copy that a move is creating from this copy, or null. */
 export const incomingOf = (draft: Draft, pin: VolumeCopy): VolumeCopy | null =>
   draft.volumes().find((c) => c.state === 'incoming' && c.source === pin.id) ?? null;
 
@@ -102,7 +100,7 @@ export function isMoving({ facts, plan }: Draft): WaitReason | null {
   return { kind: 'volumes_copying', from, to };
 }
 
-/** Returns whether the node does not have a proven copy yet. */
+/** Returns whether the node still lacks a proven copy. */
 export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): boolean {
   const copy = incomingOf(draft, pin);
   return copy === null || copy.node_id !== node.id || !isProven(pin, copy);
@@ -110,7 +108,10 @@ export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): bool
 
 export type VolumeMove = { pin: VolumeCopy; from: NodeFact; to: NodeFact };
 
-/** Begins the copy. Requires that no container of the project runs. Returns the reason to wait. */
+/**
+ * Begins the copy. The caller ensures that no container of the project runs. Returns the reason to
+ * wait.
+ */
 export function moveVolumes(
   draft: Draft,
   d: DeploymentRecord,
@@ -160,8 +161,9 @@ const witnessOf = ({ facts }: Draft, node: NodeFact): MoveWitness => ({
 });
 
 /**
- * Returns what might have written to the copy since the move began, or null. Its node must exist. A
- * container that runs on the node of a new copy since before the move has the older folders there.
+ * Returns why the copy might have changed since the move began, or null. The node of the copy must
+ * exist. A container that already ran on the target node before the move mounts older folders, not
+ * the new copy.
  */
 function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): string | null {
   const listed = ofProject(node, draft.facts.project.id);
@@ -181,12 +183,12 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
 }
 
 /**
- * `loss`: the node that the new try counts against, because something might have written to a copy;
- * null: it is no try.
+ * Why a move ends. `loss`: the node to record as a loss, because a container might have written to
+ * a copy; null if the end does not count as a try.
  */
 type MoveEnd = { why: string; loss: string | null };
 
-/** Returns why the move that is under way must end, or null. */
+/** Returns why the move in progress must end, or null. */
 export function whyMoveEnds(draft: Draft): MoveEnd | null {
   const copy = draft.volumes().find((c) => c.state === 'incoming');
   if (copy === undefined) return null;
@@ -197,7 +199,7 @@ export function whyMoveEnds(draft: Draft): MoveEnd | null {
     return ends('they are a copy of volumes that the project does not use any more');
   const [from, to] = [draft.node(source.node_id), draft.node(copy.node_id)];
   const written = from === undefined ? null : whyTouched(draft, source, from);
-  // A container has them already. Its report decides, or the end of its deployment.
+  // A container already mounts the copy. Its report or the end of its deployment decides.
   const isMounted = live.some(
     (o) => o.status === 'deploying' && o.node_id === copy.node_id && o.settings.volumes.length > 0,
   );
@@ -223,9 +225,9 @@ export function whyMoveEnds(draft: Draft): MoveEnd | null {
 }
 
 /**
- * Ends the move: its proof is forgotten, the copy is deleted, and both ends are void, so a late
- * report changes nothing. Does nothing without a copy that is being received. If the node of the
- * source is gone, a copy that arrived whole stays on its disk.
+ * Ends the move: clears the digests, deletes the copy, and cancels both tasks, so that late reports
+ * change nothing. Does nothing without an incoming copy. If the source node is gone, a complete
+ * copy stays on the disk.
  */
 export function endMove(
   draft: Draft,
@@ -268,8 +270,8 @@ export function notConfirmed(draft: Draft, pin: VolumeCopy): WaitReason | null {
 }
 
 /**
- * The node of the source is gone for good: a proven copy that nothing might have touched by the
- * last report is the newest data there is. Returns whether it counts from now on.
+ * Switches to the proven copy if the source node was deleted and, by the last reports, no container
+ * might have changed either copy. That copy is then the newest data. Returns whether it switched.
  */
 export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): boolean {
   const source = currentCopy(draft.volumes());
@@ -293,7 +295,7 @@ export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): b
   return true;
 }
 
-/** From now on the new copy counts. */
+/** Makes the new copy `current`, and the source `left`. */
 export function switchCopies(
   draft: Draft,
   d: DeploymentRecord,
@@ -311,7 +313,9 @@ export function switchCopies(
   );
 }
 
-/** `again`: whether the deployment can try once more, and with the same nodes. */
+/**
+ * Why a move failed. `again`: whether the deployment can retry, and whether with the same nodes.
+ */
 export type MoveProblem = { error: Failure; again: 'yes' | 'elsewhere' | 'never' };
 
 export function moveLost(draft: Draft, task: TaskRecord, why: LossReason): MoveProblem {
@@ -327,7 +331,7 @@ export function moveLost(draft: Draft, task: TaskRecord, why: LossReason): MoveP
   };
 }
 
-/** Records what one end has. Returns why the move failed, or null. */
+/** Records the digest that one node reported. Returns why the move failed, or null. */
 export function moveReported(
   draft: Draft,
   d: DeploymentRecord,
@@ -377,8 +381,8 @@ export function moveReported(
 
 /** Deletes the incoming copy of this deployment if no container passed its probe with it. */
 export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
-  // The volumes of a stopped project move (flow/volume-handoff.ts), and this deployment only waited
-  // for that.
+  // Keep the copy if it belongs to the move of a stopped project (flow/volume-handoff.ts): this
+  // deployment only waited for that move.
   if (draft.facts.tasks.some((t) => t.kind === 'move' && t.deployment_id !== d.id)) return;
   const others = draft.facts.live.some(
     (o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'),
@@ -390,7 +394,7 @@ export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = f
 
 // ── mount ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Returns the volumes of a deploy task, and records the copy that a first deployment begins. */
+/** Returns the volumes of a deploy task, and records the new copy of a first deployment. */
 export function mountVolumes(
   draft: Draft,
   d: DeploymentRecord,
@@ -401,7 +405,8 @@ export function mountVolumes(
   const pin = pinOf(draft, d);
   const arrived = pin === null || pin.node_id === node.id ? null : incomingOf(draft, pin);
   if (pin !== null && arrived !== null) {
-    // Its container might write: if it does not go live, the files are copied again.
+    // Clear the digests: the container might write, so the files must be copied again if it does
+    // not go live.
     draft.putVolumes({ ...pin, digest: null, changed_at: now });
     draft.putVolumes({ ...arrived, digest: null, changed_at: now });
     return { volumes: volumeMounts(d.settings, arrived) };
@@ -433,7 +438,7 @@ export function mountVolumes(
   return { volumes: volumeMounts(d.settings, copy) };
 }
 
-/** Returns why the volumes that the container got no longer count, or null. */
+/** Returns why the copy that the container mounts is no longer valid, or null. */
 export function whyNotMounted(
   draft: Draft,
   d: DeploymentRecord,
@@ -458,9 +463,9 @@ export function whyNotMounted(
 }
 
 /**
- * Records that a container with the volumes answered: from now on these volumes exist, and must
- * never be created again. After a move this is the switch, in the commit that publishes the route:
- * requests might write to the new copy from now on.
+ * Records that a container with the volumes answered its probe: the volumes now exist and must
+ * never be created again. After a move this switches to the new copy, in the same commit that
+ * publishes the route, because requests can write to the new copy from then on.
  */
 export function volumesMounted(draft: Draft, d: DeploymentRecord): void {
   const { now } = draft.facts;
