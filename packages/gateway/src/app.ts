@@ -1,5 +1,5 @@
 /**
- * Composition root: creates every part of the gateway and passes in its dependencies. Tests call it
+ * Composition root: creates every part of the gateway and passes in its dependencies. Tests use it
  * too.
  */
 import type { AddressInfo } from 'node:net';
@@ -34,12 +34,12 @@ import { traceRequests } from './traces.ts';
 import { createVerify } from './verify.ts';
 
 export type Gateway = {
-  /** Tests inject requests into it. */
+  /** HTTP server. Tests inject requests into it. */
   server: FastifyInstance;
   deps: GatewayDeps;
   metrics: Metrics;
   listen(): Promise<AddressInfo>;
-  /** Secrets that change while the gateway runs. `replaced`: call it after each reload. */
+  /** `replace` changes secrets while the gateway runs. Call `replaced` after each reload. */
   reload: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   close(): Promise<void>;
 };

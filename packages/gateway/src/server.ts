@@ -105,7 +105,7 @@ export function buildServer({
   server.addHook('preClose', async () => verify.drain());
   const hsts = hstsOf(deps.config.PUBLIC_URL);
   server.addHook('onSend', async (request, reply) => {
-    // The proxy sends the page of a stopped project from the host of that project.
+    // Leave /stopped out, because the proxy shows that page at the host of the stopped project.
     if (hsts !== null && request.url !== '/stopped')
       void reply.header('strict-transport-security', hsts);
     void reply

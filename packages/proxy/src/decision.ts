@@ -125,7 +125,10 @@ function statusAnswer({ closing, unready, table }: ProxyState, path: string): Re
   });
 }
 
-/** True if the host is the proxy's own address. Only operators use it; projects have names. */
+/**
+ * True if the host is the proxy's own address. Only operators use this address; projects have host
+ * names.
+ */
 function isOwnAddress(
   { listens }: ProxyState,
   host: string,

@@ -20,7 +20,8 @@ export const OAUTH_ERRORS = {
   invalid_grant: { status: 400, text: 'the device code is unknown or was already used' },
   invalid_request: { status: 400, text: 'the request is malformed' },
   /**
-   * RFC 6585 section 4. The OAuth errors above are about the device code, so none of them applies.
+   * RFC 6585 section 4. The OAuth errors above describe the device code, so none of them applies
+   * here.
    */
   too_many_requests: { status: 429, text: 'too many requests; try again later' },
   temporarily_unavailable: {

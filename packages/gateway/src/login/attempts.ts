@@ -1,7 +1,7 @@
 /**
- * Logins in progress. Each has a sealed cookie, which the gateway finds by the `state` that comes
- * back. So parallel tabs do not interfere, any worker can finish a login, and the gateway stores
- * nothing.
+ * Logins in progress (attempts). The browser stores each attempt in a sealed cookie, which the
+ * gateway finds by the `state` in the provider's answer. So parallel tabs do not interfere, any
+ * worker can finish a login, and the gateway stores nothing.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { trimOws } from '@berth/kit/ows';
