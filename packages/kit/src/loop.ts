@@ -56,7 +56,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
       running = null;
       if (abort.signal.aborted) return;
       // After an error, wait for the full period even if woken, so that a failing run does not
-      // spin. `wake` does the same.
+      // repeat without a pause. `wake` does the same.
       const next = wakePending && lastError === null ? 0 : spec.periodMs;
       wakePending = false;
       if (next === 0) setImmediate(go);

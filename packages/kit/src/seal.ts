@@ -1,6 +1,6 @@
 /**
- * AES-256-GCM: the one place that encrypts values. A sealed value begins with its random nonce. It
- * opens only with the same key and the same additional data, and only if no byte changed.
+ * Encrypts values with AES-256-GCM; no other code does. A sealed value begins with its random
+ * nonce. It opens only with the same key and the same additional data, and only if no byte changed.
  */
 import { createCipheriv, createDecipheriv, type KeyObject, randomBytes } from 'node:crypto';
 

@@ -1,4 +1,4 @@
-/** Spans that a process records for OpenTelemetry, and the settings. tracing.ts begins the recording. */
+/** Types of spans and of their settings (OpenTelemetry). tracing.ts starts the recording. */
 
 export type SpanRecord = {
   name: string;
@@ -7,14 +7,14 @@ export type SpanRecord = {
   traceId: string;
   /** 16 hex digits. Default: a new one. */
   spanId?: string;
-  /** Null: the root of its trace. */
+  /** Null for the root span of a trace. */
   parentId: string | null;
   /** In ms since 1970. */
   startMs: number;
   endMs: number;
-  /** Never texts of people or values of settings: ids, codes, names of routes and numbers only. */
+  /** Only ids, codes, route names and numbers; never texts of people or values of settings. */
   attributes?: Readonly<Record<string, string | number | boolean>>;
-  /** Code of the failure; null or absent: none. */
+  /** Code of the failure; null or absent after a success. */
   error?: string | null;
 };
 /** `record` never throws and never waits. */
