@@ -1,6 +1,6 @@
 /**
- * Composition root: creates every part of the gateway and passes in its dependencies. Tests use it
- * too.
+ * Composition root: creates every part of the gateway and passes in its dependencies. Tests use
+ * this function too.
  */
 import type { AddressInfo } from 'node:net';
 import { defined } from '@berth/kit/defined';

@@ -109,7 +109,7 @@ function originOf(scope: string | null, origin: string | null): object {
   return scope === null ? { sid: origin } : { device_token: origin };
 }
 
-/** RFC 7515 section 7.1. */
+/** Returns the signed assertion in compact form (RFC 7515 section 7.1). */
 function signed(kid: string, key: KeyObject, claims: object): string {
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const input = `${part({ alg: 'EdDSA', typ: 'JWT', kid })}.${part(claims)}`;

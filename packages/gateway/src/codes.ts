@@ -31,7 +31,9 @@ type Content = {
   expires_at: number;
 };
 
-/** RFC 7636 section 4.2, method S256, with the nonce cookie as the verifier. */
+/**
+ * Returns the challenge of a nonce (RFC 7636 section 4.2, method S256, the nonce as the verifier).
+ */
 export const challengeOf = (nonce: string): string =>
   createHash('sha256').update(nonce).digest('base64url');
 

@@ -46,7 +46,7 @@ const origin: Parser<string> = (t) => {
     throw new Error(`must be only a scheme, a host and optionally a port, not "${t}"`);
   return url.origin;
 };
-/** E-mail addresses, and `@domain` for all addresses of a domain. */
+/** Accepts e-mail addresses, and `@domain` for all addresses of a domain. */
 const emailsAndDomains: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]*@[^@\s]+$/.test(e));
   if (wrong.length > 0)

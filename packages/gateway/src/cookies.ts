@@ -105,7 +105,7 @@ export function hasTooMany(header: string | undefined): boolean {
  */
 export function withoutOurCookies(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
-  // Fast path for requests without any of our cookies.
+  // Return the header unchanged if it has none of our cookies (fast path).
   if (!header.includes(SESSION_COOKIE) && !header.includes('berth_')) return header;
   const pairs = header.split(';');
   const kept = pairs.filter((pair) => !isOurs(cookieName(pair)));

@@ -25,8 +25,8 @@ export type Session = {
 };
 
 /**
- * Where a session cookie is valid: the auth host, one host of a project, one custom domain, or one
- * host that belongs to no project.
+ * Place where a session cookie is valid: the auth host, one host of a project, one custom domain,
+ * or one host that belongs to no project.
  */
 export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:${string}`;
 /**

@@ -43,8 +43,8 @@ import { isPlatformHost, siteAt } from './site.ts';
 export type Middleware = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
 
 /**
- * The request that the proxy asks about, from the headers of the proxy's request. Its identity
- * headers are never read.
+ * The client's request, as the headers of the proxy's request describe it. Its identity headers are
+ * never read.
  */
 export type Ask = {
   middleware: Middleware;

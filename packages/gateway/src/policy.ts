@@ -4,7 +4,7 @@
  * here immediately and are sent until the control plane receives them.
  *
  *   waiting   there was never a policy: /verify answers 503
- *   stored    the policy comes from disk, or the control plane no longer answers; metrics show the policy's age
+ *   stored    the policy comes from disk, or the control plane no longer answers
  *   current   the control plane answers
  *
  * Three loops run until `close`, each in a file of its own: policy-poll.ts fetches the policy,

@@ -3,7 +3,7 @@
  * is a complete gateway. The primary process replaces workers that exit, forwards revocations
  * between workers and SIGHUP to all, and adds up their metrics.
  *
- *   running    a worker that exits is replaced; back-off applies if workers exit repeatedly
+ *   running    a worker that exits is replaced; backoff applies if workers exit repeatedly
  *   draining   SIGTERM: each worker finishes its requests and exits; no worker is replaced
  */
 import cluster, { type Worker } from 'node:cluster';

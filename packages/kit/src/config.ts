@@ -279,7 +279,9 @@ const share: Parser<number> = (t) => {
   return n;
 };
 
-/** Settings of traces, in every process that records some. The names are those of OpenTelemetry. */
+/**
+ * Settings of traces, for every process that records traces. The names are those of OpenTelemetry.
+ */
 export const TRACE_SETTINGS = {
   OTEL_EXPORTER_OTLP_ENDPOINT: {
     doc:

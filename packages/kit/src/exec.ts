@@ -43,7 +43,7 @@ export type ExecOptions = {
    * and no stderr, so a program can print any amount of output.
    */
   onChunk?: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
-  /** Meaning of a carriage return for `onLine` (lines.ts). Default: it starts the line again. */
+  /** Meaning of a carriage return for `onLine` (lines.ts). Default: it restarts the line. */
   carriageReturns?: CarriageReturns;
   /**
    * Called after each part of the output; returns null if there is room. While a promise is
@@ -139,7 +139,9 @@ type Run = {
   readonly options: ExecOptions;
   readonly child: ChildProcessWithoutNullStreams;
   readonly tails: Record<OutputStream, ReturnType<typeof createTail>>;
-  /** Redact and truncate: `forPeople` texts of people, and `forLines` lines for `onLine`. */
+  /**
+   * `forPeople` redacts and truncates texts for people; `forLines` does so for lines of `onLine`.
+   */
   readonly forPeople: Presenter;
   readonly forLines: Presenter;
   ended: ExecResult['ended'];
@@ -255,7 +257,7 @@ async function readText(run: Run, stream: OutputStream): Promise<void> {
   const { child, options, tails } = run;
   const lines = linesOf(run, stream);
   const asLines = stream === 'stderr' || options.onLine !== undefined;
-  // Standard output is data, so the result has it complete, independent of the rules for lines.
+  // The result must contain standard output unchanged, so do not take it from `lines`.
   const decoder = new StringDecoder('utf8');
   let last = LF;
   const onChunk = (chunk: Buffer): void => {

@@ -7,8 +7,7 @@
  *   a progress bar remains.
  * - Bytes are UTF-8. A character can arrive in several pieces. Invalid bytes become U+FFFD.
  * - A line has at most MAX_LINE characters (UTF-16 units). A longer line ends with a mark that
- * counts
- *   the missing characters, and no character is split.
+ *   counts the missing characters, and no character is split.
  *
  * Only a bounded part of each line is kept in memory, and each byte is read once.
  */
@@ -30,8 +29,8 @@ export function cutAt(text: string): number | null {
 }
 
 /**
- * Cuts a line to `most` characters. `missing`: characters that are already gone. A line that was
- * cut before keeps a correct mark.
+ * Cuts a line to `most` characters. `missing` is the number of characters that were already
+ * removed. If the line was cut before, its mark then counts all missing characters.
  */
 export function cutLine(text: string, most = MAX_LINE, missing = 0): string {
   if (text.length <= most && missing === 0) return text;
@@ -58,7 +57,7 @@ export function lastState(line: string): string {
 export type OutputLine = {
   /** Length in bytes, also of the part that was not kept. */
   readonly bytes: number;
-  /** Decodes the kept part. `missing`: characters that were not kept. */
+  /** Decodes the kept part. `missing` is the number of characters that were not kept. */
   read(): { text: string; missing: number };
 };
 export type LinesOptions = {
@@ -66,15 +65,14 @@ export type LinesOptions = {
   /** Maximum number of characters that are kept of a line. Default MAX_LINE. */
   most?: number;
   /**
-   * `rewrite`: a carriage return starts the line again. `end`: it ends the line, so that each state
-   * of a progress bar arrives. `keep`: it stays in the line, for callers that read a format of
-   * their own.
+   * `rewrite`: a carriage return restarts the line. `end`: it ends the line, so that each state of
+   * a progress bar arrives. `keep`: it stays in the line, for callers that parse their own format.
    */
   carriageReturns?: CarriageReturns;
 };
 export type CarriageReturns = 'rewrite' | 'end' | 'keep';
 export type Lines = {
-  /** The bytes of `chunk` can change after the call. */
+  /** Reads `chunk` before it returns, so the caller can reuse the buffer. */
   add(chunk: Buffer): void;
   /** Ends the stream. Reports a last line without a line end. */
   end(): void;

@@ -14,7 +14,7 @@ export type SealKey = Buffer | KeyObject;
 export type SealFormat = {
   /** Place of the authentication tag: between the nonce and the ciphertext, or at the end. */
   tag: 'first' | 'last';
-  /** Additional data: authenticated, not stored. */
+  /** Additional data, which is authenticated but not stored. */
   about?: Buffer;
 };
 

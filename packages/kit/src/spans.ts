@@ -3,13 +3,13 @@
 export type SpanRecord = {
   name: string;
   kind?: 'internal' | 'server';
-  /** 32 hex digits. */
+  /** Trace id of 32 hex digits. */
   traceId: string;
-  /** 16 hex digits. Default: a new one. */
+  /** Span id of 16 hex digits. Default: a new id. */
   spanId?: string;
   /** Null for the root span of a trace. */
   parentId: string | null;
-  /** In ms since 1970. */
+  /** Start of the span, in ms since 1970. */
   startMs: number;
   endMs: number;
   /** Only ids, codes, route names and numbers; never texts of people or values of settings. */

@@ -21,7 +21,7 @@ const SEND_EVERY_MS = 1_000;
 const TIMEOUT_MS = 5_000;
 const CLOSING_MS = 2_000;
 const WARN_EVERY_MS = 60_000;
-/** Longer values are cut. */
+/** Maximum length of a value in characters. Longer values are cut. */
 const MAX_VALUE = 200;
 
 export function startSdk(

@@ -145,8 +145,8 @@ export function writeFileWholeSync(
 }
 
 /**
- * Moves a finished file to `path` durably: flush, rename, flush of the folder. Both must be on the
- * same file system. For files that a stream wrote.
+ * Moves a finished file to `path` durably: flush, rename, flush of the folder. Both paths must be
+ * on the same file system. Use it for files that a stream wrote.
  */
 export async function replaceFile(finished: string, path: string): Promise<void> {
   await flush(finished);

@@ -32,7 +32,7 @@ export function deviceFlowRoutes(
       body: { address: addressOf(request), user_agent: userAgentOf(request), scope },
     });
     const shown = formatUserCode(made.user_code);
-    // Section 3.2
+    // Answer with the codes (section 3.2).
     return reply.headers(NO_STORE).send({
       device_code: made.device_code,
       user_code: shown,
@@ -54,7 +54,7 @@ export function deviceFlowRoutes(
     if (token === null) throw new Error('the control plane issued no token');
     // A program can use the token immediately, so wait until /verify accepts it.
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
-    // RFC 6749 section 5.1
+    // Answer with the token (RFC 6749 section 5.1).
     const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
     return reply.headers(NO_STORE).send({
       access_token: token,

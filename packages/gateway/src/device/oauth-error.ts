@@ -67,7 +67,7 @@ function translate(error: Error & { statusCode?: number }): OauthError {
   if (error instanceof UnreachableError) return new OauthError('temporarily_unavailable');
   if (error instanceof ApiError)
     return new OauthError(error.status === 429 ? 'too_many_requests' : 'temporarily_unavailable');
-  // Errors of the body parser: too large, or not JSON.
+  // The body parser failed: the body is too large or not JSON.
   if (error.statusCode !== undefined && error.statusCode < 500)
     return new OauthError('invalid_request', 'the request body could not be read');
   return new OauthError('temporarily_unavailable');

@@ -46,7 +46,7 @@ export function loginPath(destination: Destination, provider?: string): string {
 }
 
 /**
- * Returns the address for a retry. It leads to the page itself, because the nonce of a challenge
+ * Returns the address for a retry. It leads to the target itself, because the nonce of a challenge
  * expires soon.
  */
 export function retryPathOf(destination: Destination, redirects: Redirects): string {

@@ -13,7 +13,7 @@ import { identityOf } from './identity.ts';
 import { ProviderUnavailable } from './fetch.ts';
 import type { Claimed, Provider } from './provider.ts';
 
-/** The state of the checks. The fields that are null at first are filled in by checks. */
+/** The state of the checks, which fill in the fields that are null at first. */
 export type CallbackState = {
   readonly context: Context;
   /** The address to which the browser returned. */
