@@ -1,6 +1,6 @@
 /**
- * Stores the last policy, and revocations that the control plane might not have received yet, on the
- * gateway's disk.
+ * Stores the last policy on the gateway's disk, and revocations that the control plane might not
+ * have received yet.
  */
 import { mkdir, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';

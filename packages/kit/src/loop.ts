@@ -1,5 +1,6 @@
 /**
  * Repeats one function and never runs it twice at the same time.
+ *
  *   idle -> running      the period elapsed, or `wake()` was called
  *   running -> idle      the run ended
  *   running -> running   the run ended, and `wake()` was called during the run

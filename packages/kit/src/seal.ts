@@ -40,7 +40,7 @@ export function unseal(key: SealKey, sealed: Buffer, { tag, about }: SealFormat)
   return Buffer.concat([decipher.update(text), decipher.final()]);
 }
 
-/** Returns the content; null if none of the keys opens the value. */
+/** Returns the content, or null if none of the keys opens the value. */
 export function unsealWithAny(
   keys: Iterable<SealKey>,
   sealed: Buffer,

@@ -17,7 +17,7 @@ export type SecretFile = {
    * Returns what is wrong with the content and what to do, or null. It must not repeat the content.
    */
   problem: (text: string) => string | null;
-  /** Advice if other users can have read the file. */
+  /** Advice for the case that other users might have read the file. */
   leaked: string;
 };
 
