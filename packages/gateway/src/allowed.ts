@@ -1,6 +1,6 @@
 /**
- * Checks an e-mail address against ALLOWED_EMAILS: addresses and `@domains` in lower case, or
- * undefined to allow everybody (docs/interfaces.md "Settings").
+ * Returns the check against ALLOWED_EMAILS (docs/interfaces.md "Settings"). `allowed` lists
+ * addresses and `@domains` in lower case; undefined allows everybody.
  */
 export const allowedBy =
   (allowed: readonly string[] | undefined) =>

@@ -1,6 +1,6 @@
 /**
- * Answers of /verify to each decision. `Location` is absolute, because Traefik resolves a relative
- * one against the gateway's address.
+ * Builds the answer of /verify for each decision. `Location` is absolute, because Traefik resolves
+ * a relative `Location` against the gateway's address.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';
@@ -25,8 +25,8 @@ import type { Session } from './deps.ts';
 export type Answer = { status: number; headers: string[]; body: string };
 
 /**
- * redirect.ts refuses longer targets. For a longer address, the person returns to its path or to
- * the first page.
+ * Maximum length of a return address in characters; redirect.ts refuses longer targets. For a
+ * longer address, the person returns to its path without the query, or to the first page.
  */
 const MAX_RETURN = 1900;
 export const RETRY_AFTER_SECONDS = 5;
@@ -43,7 +43,7 @@ export type Answers = {
   /** Lets a request pass without an identity. */
   passWithoutIdentity(cookie: string | undefined): Answer;
   refuse(decision: Refused, ask: Ask): Answer;
-  /** The one-time code was redeemed: starts the session at this host. */
+  /** Starts the session at this host after the one-time code was redeemed. */
   arrived(
     host: string,
     redirect: string,
@@ -51,9 +51,9 @@ export type Answers = {
     session: Session,
     cookieSeconds: number,
   ): Answer;
-  /** The one-time code was already used. */
+  /** Answers a request whose one-time code was already used. */
   used(host: string, redirect: string, ask: Ask): Answer;
-  /** The decision is not possible at the moment (503). */
+  /** Answers 503, because a decision is not possible at the moment. */
   unavailable(ask: Ask | null): Answer;
 };
 
@@ -91,8 +91,8 @@ const loginUrl = ({ publicUrl }: Site, page: string): string =>
 
 function login(site: Site, host: string, uri: string, ask: Ask): Answer {
   const isForm = sendsForm(ask);
-  // A form cannot be sent again. The person returns to the page that had it, and the login says
-  // that it is lost.
+  // A form cannot be sent again. The person returns to the page of the form, and the login page
+  // says that the form was not sent.
   const page = urlOf(site, host, isForm ? formPath(host, ask.referer) : returnPath(uri));
   const to = (url: string, cookies: readonly string[]): Answer =>
     isForm ? { ...redirect(`${url}&lost=form`, cookies), status: 303 } : redirect(url, cookies);
@@ -269,12 +269,12 @@ export function percentEncoded(text: string): string {
   return encoded.replace(/^ +| +$/g, (spaces) => '%20'.repeat(spaces.length));
 }
 /**
- * The contract requires the plain address in the header. Non-ASCII addresses are sent as UTF-8;
- * node:http takes one character per byte.
+ * Returns the text with one character per byte of its UTF-8 form, as node:http requires. The
+ * contract requires the plain address in the header, which can contain non-ASCII characters.
  */
 const asBytes = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
-/** Path to which the person returns after the sign-in. */
+/** Returns the path to which the person returns after the sign-in. */
 function returnPath(uri: string): string {
   if (!uri.startsWith('/')) return '/';
   if (uri.length <= MAX_RETURN) return uri;
@@ -282,7 +282,7 @@ function returnPath(uri: string): string {
   return path.length <= MAX_RETURN ? path : '/';
 }
 
-/** Path of the page that had the form, if it is a page of this host; else the first page. */
+/** Returns the path of the page with the form if the page is at this host, else the first page. */
 function formPath(host: string, referer: string | undefined): string {
   const url = URL.parse(referer ?? '');
   return url?.hostname === host ? returnPath(localPath(`${url.pathname}${url.search}`)) : '/';

@@ -1,6 +1,6 @@
 /**
- * Composition root: creates every part of the gateway and passes in its dependencies. Tests call it
- * too.
+ * Composition root: creates every part of the gateway and passes in its dependencies. Tests use
+ * this function too.
  */
 import type { AddressInfo } from 'node:net';
 import { defined } from '@berth/kit/defined';
@@ -34,12 +34,12 @@ import { traceRequests } from './traces.ts';
 import { createVerify } from './verify.ts';
 
 export type Gateway = {
-  /** Tests inject requests into it. */
+  /** HTTP server. Tests inject requests into it. */
   server: FastifyInstance;
   deps: GatewayDeps;
   metrics: Metrics;
   listen(): Promise<AddressInfo>;
-  /** Secrets that change while the gateway runs. `replaced`: call it after each reload. */
+  /** `replace` changes secrets while the gateway runs. Call `replaced` after each reload. */
   reload: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   close(): Promise<void>;
 };

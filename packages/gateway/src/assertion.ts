@@ -11,7 +11,8 @@ import type { Keys } from './deps.ts';
 
 const LIFETIME_SECONDS = 300;
 /**
- * An assertion is reused for this long, so that every application can use it for at least a minute.
+ * Time for which an assertion is reused. It then stays valid for at least one more minute, unless
+ * the session ends earlier.
  */
 const REUSED_SECONDS = 240;
 const MAX_CACHED = 20_000;
@@ -44,7 +45,8 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
       // The key includes the session's end: after a deletion of the person, a new session must not
       // get the assertion of an old one.
       const [signer] = keys.assertion;
-      // The signer too: after a rotation, applications get assertions of the new key at once.
+      // The key includes the signer: after a rotation, applications get assertions of the new key
+      // at once.
       const key = JSON.stringify([
         signer?.kid,
         host,
@@ -88,8 +90,8 @@ function make(
     email: identity.email,
     ...defined({ name: identity.name ?? undefined, avatar_url: identity.avatar_url ?? undefined }),
     provider: identity.provider,
-    // Set for a device token: the API accepts its assertion only if the scope includes `api`, as
-    // for the token itself.
+    // `scope` is set for a device token. The API accepts an assertion with a scope only if the
+    // scope includes `api`; the same rule applies to the token itself.
     ...defined({ scope: scope ?? undefined }),
     ...originOf(scope, origin),
     iat: seconds,
@@ -101,13 +103,13 @@ function make(
   };
 }
 
-/** Names the session, or the device token, that the request came with. */
+/** Returns the claim that names the session or the device token of the request. */
 function originOf(scope: string | null, origin: string | null): object {
   if (origin === null) return {};
   return scope === null ? { sid: origin } : { device_token: origin };
 }
 
-/** RFC 7515 section 7.1. */
+/** Returns the signed assertion in compact form (RFC 7515 section 7.1). */
 function signed(kid: string, key: KeyObject, claims: object): string {
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   const input = `${part({ alg: 'EdDSA', typ: 'JWT', kid })}.${part(claims)}`;

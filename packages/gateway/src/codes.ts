@@ -1,8 +1,8 @@
 /**
  * One-time codes transfer a session from the auth host to another host. A code is encrypted, so
- * that the address bar does not show its content. It is bound to the host and its present claim
- * (the host can move to another project meanwhile) and, by the hash of a nonce cookie, to the
- * browser. The control plane remembers used codes.
+ * that the address bar does not show its content. It is bound to the host and the host's current
+ * claim (the host can move to another project meanwhile). The hash of a nonce cookie binds it to
+ * the browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -12,8 +12,8 @@ import type { OneTimeCodes, Sealer, Session } from './deps.ts';
 /** RFC 6749 section 4.1.2 allows ten minutes at most; a redirect needs seconds. */
 const CODE_TTL_MS = 60_000;
 /**
- * Used codes are remembered this much longer than they are valid, because clocks of two machines
- * can differ.
+ * Time for which a used code is remembered after its end, because the clocks of two machines can
+ * differ.
  */
 const REMEMBERED_MS = 60_000;
 const REDEEM_TIMEOUT_MS = 4_000;
@@ -25,13 +25,15 @@ type Content = {
   host: string;
   challenge: string;
   /**
-   * Absent for hosts of no project, and in a code of an older gateway that runs beside this one.
+   * Absent if the host belongs to no project, or if an older gateway beside this one made the code.
    */
   claim?: string;
   expires_at: number;
 };
 
-/** RFC 7636 section 4.2, method S256, with the nonce cookie as the verifier. */
+/**
+ * Returns the challenge of a nonce (RFC 7636 section 4.2, method S256, the nonce as the verifier).
+ */
 export const challengeOf = (nonce: string): string =>
   createHash('sha256').update(nonce).digest('base64url');
 

@@ -27,10 +27,13 @@ import { SESSION_MAX_MS } from '@berth/wire/gateway';
 
 /** Minimum length: an attacker could guess a shorter secret offline from a single cookie. */
 export const MIN_SECRET_LENGTH = 32;
-/** Each earlier secret costs one more check for a cookie that the current secret did not seal. */
+/**
+ * Maximum number of secrets. A cookie that the current secret did not seal is checked with each
+ * older secret.
+ */
 const MAX_SECRETS = 8;
 
-/** Scheme, host and port. The gateway defines the paths. */
+/** Accepts an address with only scheme, host and port, because the gateway defines the paths. */
 const origin: Parser<string> = (t) => {
   const url = new URL(httpUrl(t));
   if (
@@ -43,7 +46,7 @@ const origin: Parser<string> = (t) => {
     throw new Error(`must be only a scheme, a host and optionally a port, not "${t}"`);
   return url.origin;
 };
-/** E-mail addresses, and `@domain` for all addresses of a domain. */
+/** Accepts e-mail addresses, and `@domain` for all addresses of a domain. */
 const emailsAndDomains: Parser<string[]> = (t) => {
   const wrong = list(t).filter((e) => !/^[^@\s]*@[^@\s]+$/.test(e));
   if (wrong.length > 0)
@@ -227,13 +230,16 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'LOG_FORMAT'> & {
   LOG_FORMAT: 'json' | 'pretty';
 };
 
-/** SIGHUP reads the files of settings again. Call it before `readConfig`. */
+/**
+ * Creates the handler that reads the files of settings again on SIGHUP. Call it before
+ * `readConfig`.
+ */
 export const reloading = (
   logger: () => Logger,
   env: NodeJS.ProcessEnv = process.env,
 ): Reloading<typeof SETTINGS> => createReloading(SETTINGS, env, logger);
 
-/** Throws SettingsError, which names every wrong variable. */
+/** Reads all settings. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
   const problems = incompleteProviders(s);

@@ -11,20 +11,20 @@ export const SESSION_COOKIE = 'svc_fwd_session';
  * each other's cookie.
  */
 const NONCE_COOKIE = 'berth_nonce';
-/** One cookie per login in progress, only at the auth host. */
+/** Prefix of the attempt cookies. There is one per login in progress, only at the auth host. */
 const ATTEMPT_COOKIE = 'berth_login_';
 /**
- * RFC 6265bis section 4.1.3.2: browsers accept this prefix only from the host itself, over https.
- * So an application under the same domain cannot plant a cookie for another host.
+ * RFC 6265bis section 4.1.3.2: browsers accept a cookie with this prefix only from the host itself,
+ * over https. So an application under the same domain cannot plant a cookie for another host.
  */
 const HOST_PREFIX = '__Host-';
-/** Equal to the time limit of a login (ATTEMPT_TTL_MS). */
+/** Lifetime of a nonce cookie, equal to the time limit of a login (ATTEMPT_TTL_MS). */
 export const NONCE_MAX_AGE_SECONDS = 900;
 
 /**
- * Checks at most this many cookies of one name; each costs a signature check. Other applications
- * under BASE_DOMAIN can plant session cookies, because the contract's name has no `__Host-`. A
- * browser with more than this gets a page (`hasTooMany`).
+ * Maximum number of cookies of one name that are checked, because each check verifies a signature.
+ * Other applications under BASE_DOMAIN can plant session cookies, because the contract's name has
+ * no `__Host-`. A browser with more session cookies gets an error page (`hasTooMany`).
  */
 const MAX_CHECKED = 32;
 
@@ -54,8 +54,8 @@ export const nonceCookieName = (secure: boolean, challenge: string): string =>
   `${nonceCookieBase(secure)}_${challenge.slice(0, 8)}`;
 
 /**
- * Limit of nonces that are read. A browser that restores a window can open this many tabs of one
- * host at once.
+ * Maximum number of nonces that are read. A browser that restores a window can open this many tabs
+ * of one host at once.
  */
 const MAX_NONCES = 32;
 const NONCE = /^[A-Za-z0-9_-]{43}$/;
@@ -105,7 +105,7 @@ export function hasTooMany(header: string | undefined): boolean {
  */
 export function withoutOurCookies(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
-  // Fast path for requests without any of our cookies.
+  // Return the header unchanged if it has none of our cookies (fast path).
   if (!header.includes(SESSION_COOKIE) && !header.includes('berth_')) return header;
   const pairs = header.split(';');
   const kept = pairs.filter((pair) => !isOurs(cookieName(pair)));

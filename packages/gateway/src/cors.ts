@@ -1,8 +1,9 @@
 /**
- * Cross-origin requests to projects that require a login (Fetch, section 3.3). Browsers send a
- * preflight without a session, so the gateway answers it itself: the application gets no request
- * without an identity. Only the origins that the project lists can read answers and send more than
- * simple requests. The requests themselves need a session or a device token, like all others.
+ * Handles cross-origin requests to projects that require a login (Fetch, section 3.3). Browsers
+ * send a preflight without a session, so the gateway answers it itself: the application gets no
+ * request without an identity. Only the origins that the project lists can read answers and send
+ * more than simple requests. The requests after a preflight need a session or a device token, like
+ * all other requests.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Policy } from '@berth/wire/gateway';
@@ -13,16 +14,19 @@ import { type Platform, siteAt } from './site.ts';
 type Project = Policy['projects'][number];
 const MAX_AGE_SECONDS = '600';
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}$/;
-/** Names of the headers of the request, as browsers send them. */
+/** Format of a list of header names, as browsers send it in a preflight. */
 const NAMES = /^[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,2000}$/;
 
-/** Never `*`: such an answer would not count for requests with a session. */
+/**
+ * True if the project lists the origin. Answers name this origin and never `*`, because browsers
+ * ignore `*` for requests with a session.
+ */
 const isAllowed = (origin: string | undefined, project: Project): origin is string =>
   origin !== undefined && project.cors_origins?.includes(origin) === true;
 
 /**
- * Headers of an answer of the gateway in the place of the project, for example 401: the page can
- * read it.
+ * Returns the headers with which the page can read an answer that the gateway gives instead of the
+ * project, for example 401.
  */
 export function corsHeaders(origin: string | undefined, project: Project): string[] {
   if (project.cors_origins === undefined) return [];
@@ -73,7 +77,8 @@ export function preflightAnswer(
         ...(typeof names === 'string' && NAMES.test(names)
           ? ['Access-Control-Allow-Headers', names]
           : []),
-        // Private Network Access: a page of the internet calls a project at a private address.
+        // Private Network Access: allows a page from the internet to call a project at a private
+        // address.
         ...(headers['access-control-request-private-network'] === 'true'
           ? ['Access-Control-Allow-Private-Network', 'true']
           : []),

@@ -25,8 +25,8 @@ export type Session = {
 };
 
 /**
- * Where a session cookie is valid: the auth host, one host of a project, one custom domain, or one
- * host that belongs to no project.
+ * Place where a session cookie is valid: the auth host, one host of a project, one custom domain,
+ * or one host that belongs to no project.
  */
 export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:${string}`;
 /**
@@ -36,7 +36,10 @@ export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
   auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
 
-/** Session cookies are signed and not encrypted, because a browser can read its own identity. */
+/**
+ * Session cookies are signed and not encrypted, because they contain only the person's own
+ * identity.
+ */
 export type Sessions = {
   seal(session: Session, audience: Audience): string;
   /**
@@ -46,7 +49,7 @@ export type Sessions = {
   open(value: string, audience: Audience): Session | null;
 };
 
-/** `claim` is absent for hosts in the policy of an older control plane. */
+/** Owner of a host. `claim` is absent in the policy of an older control plane. */
 export type HostOwner = {
   project: Policy['projects'][number];
   claim?: string;
@@ -62,14 +65,17 @@ export type PolicyView = {
    * False if the gateway never had a policy, not even from disk. Then it answers 503 to everything.
    */
   readonly loaded: boolean;
-  /** Rises with every change. Results that were computed with an earlier version are invalid. */
+  /** Increases with every change. Results that were computed for a lower version are invalid. */
   readonly version: number;
   projectById(id: string): Policy['projects'][number] | undefined;
-  /** Host without port, lower case. */
+  /** Returns the project of a host. `host` is in lower case and without a port. */
   projectByHost(host: string): HostOwner | undefined;
-  /** The custom domain with this name. site.ts says which of both counts. */
+  /**
+   * Returns the project of a custom domain. site.ts decides which of the two lookups applies to a
+   * host.
+   */
   domainByHost(host: string): HostOwner | undefined;
-  /** Also true if ALLOWED_EMAILS does not allow the address. */
+  /** True if the user is disabled or ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
   /** True if the account was deleted after `begunAt`, the start of the session. */
@@ -98,11 +104,11 @@ export type PolicyClient = {
  */
 export type OneTimeCodes = {
   /**
-   * `challenge` is the hash of the browser's nonce at that host. `claim`: the one that the host
-   * has.
+   * Creates a code. `challenge` is the hash of the browser's nonce at that host; `claim` is the
+   * host's current claim.
    */
   mint(session: Session, host: string, challenge: string, claim?: string): string;
-  /** Checks everything except whether the code was used. `claim`: the one that the host has now. */
+  /** Checks everything except whether the code was used. `claim` is the host's current claim. */
   read(
     code: string,
     host: string,
@@ -119,7 +125,7 @@ export type Redirects = {
   target(raw: string | undefined): string;
   /** Returns the host of a target on another host, or null if the target is on the auth host. */
   otherHost(target: string): string | null;
-  /** Returns the present claim of a project's host, or undefined for every other host. */
+  /** Returns the current claim of a project's host, or undefined for every other host. */
   claimOf(host: string): string | undefined;
 };
 
@@ -135,9 +141,9 @@ export type Sealer = {
   open<T>(purpose: string, text: string): T | null;
 };
 
-/** A reload replaces them, so a reader keeps no copy. */
+/** Keys that a reload replaces. Read them at each use and keep no copy. */
 export type Keys = {
-  /** The current one first. */
+  /** The current key comes first. */
   session: readonly KeyObject[];
   sealing: readonly KeyObject[];
   /** Ed25519 keys; the JWKS lists them by `kid`. */
@@ -145,7 +151,7 @@ export type Keys = {
 };
 
 export type Secrets = {
-  /** The current one first. */
+  /** The current secret comes first. */
   gateway: readonly string[];
   session: readonly string[];
   /** Client secrets at the identity providers. */
@@ -156,7 +162,7 @@ export type Secrets = {
 
 export type GatewayDeps = {
   config: Config;
-  /** Secrets that a reload replaces: the values in `config` are those of the start. */
+  /** Secrets that a reload replaces. The values in `config` are from the start of the process. */
   secrets: Live<Secrets>;
   controlPlane: Client;
   policy: PolicyClient;

@@ -4,14 +4,15 @@
  * decision. Guards come first; only the last lines let a request pass.
  *
  *   no policy loaded                              unavailable       503
- *   unknown host or project, host of another      forbidden         403
+ *   unknown host, unknown or wrong project        forbidden         403
  *   /_oauth/session at a project's host           redeem            check the code, then redeem it
  *   any other reserved path                       not_found         404
- *   reach check of the control plane, valid       reach             redeem its id, then pass without an identity
+ *   reach check of the control plane, valid       reach             redeem its id, then pass
  *   reach check of the control plane, invalid     bad_token         401
  *   device token, valid                           pass
  *   device token, invalid                         bad_token         401
- *   session of this audience                      pass              (forbidden at /verify/admin for other people than admins)
+ *   session of a non-admin at /verify/admin       forbidden         403
+ *   session of this audience                      pass
  *   no session, navigation of a browser           login             302, for a form 303
  *   no session, any other request                 unauthenticated   401
  *   no session, but too many session cookies      too_many_cookies  an error page
@@ -42,8 +43,8 @@ import { isPlatformHost, siteAt } from './site.ts';
 export type Middleware = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
 
 /**
- * The request that the proxy asks about, from the headers of the proxy's request. Its identity
- * headers are never read.
+ * The client's request, as the headers of the proxy's request describe it. Its identity headers are
+ * never read.
  */
 export type Ask = {
   middleware: Middleware;
@@ -58,8 +59,8 @@ export type Ask = {
   fetchMode: string | undefined;
   requestedWith: string | undefined;
   /**
-   * Upgrade, or Sec-WebSocket-Key, because proxies drop hop-by-hop headers in their request to
-   * /verify.
+   * Value of Upgrade or, because proxies drop hop-by-hop headers in their request to /verify, of
+   * Sec-WebSocket-Key.
    */
   upgrade: string | undefined;
   cookie: string | undefined;
@@ -153,7 +154,7 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   );
 }
 
-/** The host that a request is for, and what is valid there. */
+/** The host of a request, with its project and the audience of its cookies. */
 type Place = {
   /** In lower case and without a port. */
   host: string;
@@ -163,24 +164,25 @@ type Place = {
   site: ReturnType<typeof siteAt>;
 };
 
-/** Returns where the request goes, or why it must not get there, whoever sends it. */
+/** Returns the place of the request, or a refusal that applies to every sender. */
 function placeOf(
   ask: Ask,
   context: DecisionContext,
 ): Place | Extract<Decision, { kind: 'unavailable' | 'forbidden' }> {
   const { view, authHost } = context;
   if (!view.loaded) return { kind: 'unavailable' };
-  // Without the path, a request for a reserved path could not be stopped.
+  // Refuse a request without a path, because its path might be a reserved one.
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };
   const host = hostOf(ask.host);
   if (host === null) return { kind: 'forbidden', why: 'unknown_host' };
-  // A custom domain leads only to its project: other middlewares protect hosts of the platform.
+  // A custom domain is valid only with the middleware of a project. The other middlewares protect
+  // hosts of the platform.
   const site = siteAt(host, view, context);
   const isKnown =
     isPlatformHost(host, context) || (site !== undefined && ask.middleware.kind === 'project');
   if (!isKnown) return { kind: 'forbidden', why: 'unknown_host' };
-  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all
-  // hosts of the project under BASE_DOMAIN.
+  // The single sign-on cookie is valid only at the auth host. site.ts defines the audience of a
+  // project's cookies.
   if (ask.middleware.kind !== 'project')
     return { host, audience: host === authHost ? 'sso' : `host:${host}`, site };
   const project = view.projectById(ask.middleware.id);
@@ -189,7 +191,9 @@ function placeOf(
   return { host, audience: site.audience, site };
 }
 
-/** Decides about paths under /_oauth/, which no project gets; null for any other path. */
+/**
+ * Decides about a path under /_oauth/, which no project receives. Returns null for any other path.
+ */
 function atReservedPath(ask: Ask, place: Place, context: DecisionContext): Decision | null {
   const path = pathOf(ask.uri);
   if (!isReservedPath(path)) return null;
@@ -197,7 +201,7 @@ function atReservedPath(ask: Ask, place: Place, context: DecisionContext): Decis
   return isArrival ? arrival(ask, place, context) : { kind: 'not_found' };
 }
 
-/** Decides about a reach check of the control plane; null if the request is none. */
+/** Decides about a reach check of the control plane. Returns null for any other request. */
 function byReachCheck(ask: Ask, { host }: Place, context: DecisionContext): Decision | null {
   if (ask.middleware.kind !== 'project') return null;
   const check = readReach(
@@ -233,7 +237,8 @@ function bySession(ask: Ask, { host, audience }: Place, context: DecisionContext
 function withoutSession(ask: Ask, host: string): Decision {
   const { uri } = ask;
   if (!isNavigation(ask) && !sendsForm(ask)) return { kind: 'unauthenticated', host, uri };
-  // A login would cause endless redirects, because its cookie would not be among the checked ones.
+  // With too many cookies, a login would cause endless redirects, because its cookie might not be
+  // checked.
   return { kind: hasTooMany(ask.cookie) ? 'too_many_cookies' : 'login', host, uri };
 }
 
@@ -274,8 +279,8 @@ function arrival(ask: Ask, { host, audience, site }: Place, context: DecisionCon
 // ---- Bearer tokens (RFC 6750)
 
 /**
- * Decides about a device token; null without one. An invalid token is refused, even if the request also has a valid cookie (section 3.1,
- * invalid_token).
+ * Decides about a device token. Returns null if the request has none. An invalid token is refused,
+ * even if the request also has a valid cookie (section 3.1, invalid_token).
  */
 function byToken(ask: Ask, { host }: Place, { view, now }: DecisionContext): Decision | null {
   const token = deviceTokenIn(ask.authorization);
@@ -301,15 +306,15 @@ function byToken(ask: Ask, { host }: Place, { view, now }: DecisionContext): Dec
 
 const DEVICE_TOKEN = new RegExp(DEVICE_TOKEN_PATTERN);
 /**
- * Removes a header that contains a device token in another place (another scheme, a list): applications
- * must not see the token.
+ * Returns undefined if the header contains a device token in another place (another scheme, a
+ * list), because applications must not see the token.
  */
 const withoutDeviceToken = (authorization: string | undefined): string | undefined =>
   authorization !== undefined && DEVICE_TOKEN.test(authorization) ? undefined : authorization;
 
 // ---- The request
 
-/** True if a browser opens a page. Only then a redirect to the login makes sense. */
+/** True if a browser opens a page. A redirect to the login makes sense only for a page. */
 export const isNavigation = (ask: Ask): boolean => isRead(ask) && showsPage(ask);
 
 /** True if a browser sends a form and shows the answer as a page. */

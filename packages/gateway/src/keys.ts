@@ -15,10 +15,12 @@ import {
 import { derived, type Live } from '@berth/kit/live';
 import type { Keys } from './deps.ts';
 
-/** RFC 8410 section 7: the 32 bytes that follow are an Ed25519 private key. */
+/**
+ * PKCS #8 prefix of an Ed25519 private key (RFC 8410 section 7). The 32 bytes of the key follow.
+ */
 const PKCS8_ED25519 = Buffer.from('302e020100300506032b657004220420', 'hex');
 
-/** Every part asks for the keys at each use. */
+/** Returns the keys of the current secrets at each access, so that a reload applies at once. */
 export function keysOf(secrets: Live<readonly string[]>): Keys {
   const keys = derived(secrets, deriveKeys);
   return {

@@ -4,13 +4,13 @@ import { cookieRemedy, headersSize } from '@berth/kit/header-size';
 import { type Answer, problem } from './answers.ts';
 
 /**
- * Clients can send 128 KiB of headers (docs/interfaces.md "Limits"). The request line and headers
- * that the proxy adds come on top.
+ * Maximum size of the headers in bytes. Clients can send 128 KiB (docs/interfaces.md "Limits"); the
+ * rest is for the request line and the headers that the proxy adds.
  */
 const MAX_HEADERS = 160 * 1024;
 export const isTooLarge = (request: IncomingMessage): boolean => headersSize(request) > MAX_HEADERS;
 
-/** RFC 6585 section 5. */
+/** Answers 431 (RFC 6585 section 5). */
 export function tooLarge(request: IncomingMessage): Answer {
   const headers = Object.entries(cookieRemedy(request, MAX_HEADERS)).flat();
   return {

@@ -1,6 +1,6 @@
 /**
- * Listens at LISTEN, or on the socket that systemd keeps open: connections wait there while the
- * gateway restarts, and none is refused.
+ * Listens at LISTEN, or on the socket that systemd keeps open: while the gateway restarts,
+ * connections wait there and are not refused.
  */
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
@@ -9,14 +9,16 @@ import type { Listen } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import type { FastifyInstance } from 'fastify';
 
-/** `close` stops listening at the second address, where there is one. The server closes its own. */
+/**
+ * `close` stops listening at the second address, if any. The server itself closes the first one.
+ */
 export type Listening = { close(): Promise<void> };
 
 const NOTHING_MORE: Listening = { close: async () => undefined };
 
 /**
- * @param inherited descriptor of the socket of systemd. Where its address is not LISTEN, the server
- *   listens at both.
+ * @param inherited descriptor of the socket of systemd. If its address differs from LISTEN, the
+ *   server listens at both.
  */
 export async function listenOn(
   server: FastifyInstance,
@@ -29,8 +31,8 @@ export async function listenOn(
     return NOTHING_MORE;
   }
   const wanted = await lookup(listen.host);
-  // Fastify passes all of it to net.Server, where a descriptor comes before an address. Its type
-  // does not know descriptors.
+  // Fastify passes all options to net.Server, which prefers the descriptor to the address.
+  // Fastify's type has no field for descriptors.
   const options = { host: wanted.address, port: listen.port, fd: inherited };
   await server.listen(options);
   const { address, port } = server.server.address() as AddressInfo;

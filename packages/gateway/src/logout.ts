@@ -46,7 +46,7 @@ export function logoutRoutes(server: FastifyInstance, context: Context): void {
     return reply.redirect(redirects.target(parameter(request.query, 'redirect')), 302);
   });
 
-  // The sign-out button on the gateway's own pages.
+  // Serves the sign-out button of the gateway's own pages.
   server.post('/_oauth/logout', async (request, reply) => {
     const provider = await endSessions(request, reply);
     const query = provider === null ? '' : `?${new URLSearchParams({ provider }).toString()}`;

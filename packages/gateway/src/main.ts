@@ -39,8 +39,7 @@ async function startMain(running: GatewayProcess): Promise<void> {
     log,
     () => void closers.close().then(() => process.exit(1)),
   );
-  // This process uses no secret itself. A worker that starts later reads the files as they are
-  // then.
+  // The primary process uses no secrets itself. A worker that starts later reads the current files.
   process.on('SIGHUP', () => workers.reload());
   closers.add('workers', () => workers.close());
 }

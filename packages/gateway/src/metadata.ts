@@ -18,7 +18,7 @@ export function metadataRoutes(server: FastifyInstance, { config }: { config: Co
     jwks_uri: `${PUBLIC_URL}/_oauth/jwks.json`,
     scopes_supported: ['projects', 'api'],
     grant_types_supported: [DEVICE_GRANT],
-    // Section 2 requires this field; clients have no authorization endpoint.
+    // Section 2 requires this field. It is empty, because there is no authorization endpoint.
     response_types_supported: [],
     token_endpoint_auth_methods_supported: ['none'],
   };

@@ -24,8 +24,8 @@ export type Metrics = {
 };
 
 /**
- * Gauges of the library with names of counters (`_total`). The library exports each also by type,
- * under a correct name.
+ * Gauges of prom-client whose names look like counters (`_total`). prom-client also exports them by
+ * type, under a correct name.
  */
 const MISNAMED = [
   'nodejs_active_handles_total',
@@ -39,7 +39,7 @@ export function createMetrics(
   processMetrics: boolean,
 ): Metrics {
   const registry = new Registry();
-  // The library's 10 ms would wake an idle process a hundred times a second.
+  // The default precision of 10 ms would wake an idle process 100 times per second.
   if (processMetrics)
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
@@ -47,7 +47,7 @@ export function createMetrics(
     name: 'berth_gateway_build_info',
     help: 'Always 1; its labels say what runs',
     labelNames: ['version', 'node'],
-    // One gateway, however many workers it has.
+    // Report the gateway once, not once per worker.
     aggregator: 'first',
     registers: [registry],
   }).set({ version: manifest.version, node: process.versions.node }, 1);

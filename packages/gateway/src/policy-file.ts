@@ -1,6 +1,6 @@
 /**
- * Stores the last policy, and revocations that the control plane might not have received yet, on the
- * gateway's disk.
+ * Stores the last policy on the gateway's disk, and revocations that the control plane might not
+ * have received yet.
  */
 import { mkdir, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -37,7 +37,7 @@ export async function openPolicyFile(stateDir: string, log: Logger): Promise<Pol
   const path = join(stateDir, 'policy.json');
   const revoked = join(stateDir, 'revocations');
   await mkdir(revoked, { recursive: true, mode: 0o700 });
-  // Workers share the folder: what a worker is writing now stays.
+  // Workers share the folder, so do not remove a file that a worker is writing now.
   for (const folder of [stateDir, revoked]) await removeTemporary(folder, 60_000);
 
   return {
@@ -60,7 +60,7 @@ export async function openPolicyFile(stateDir: string, log: Logger): Promise<Pol
       for (const name of await readdir(revoked)) {
         if (!name.endsWith('.json')) continue;
         const value = await readFile(join(revoked, name), 'utf8').then(parsed, (error: unknown) => {
-          // Another worker has just sent it and deleted the file.
+          // Another worker has just sent the revocation and deleted its file.
           if (isMissing(error)) return undefined;
           throw error;
         });

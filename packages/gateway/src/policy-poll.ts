@@ -1,15 +1,16 @@
-/** Fetches the policy from the control plane with held requests (long polls). */
+/** Fetches the policy from the control plane with long polls. */
 import { defined } from '@berth/kit/defined';
 import type { Client } from '@berth/wire/client';
 import { isPolicy, type PolicyFile } from './policy-file.ts';
 import type { PolicyState } from './policy-state.ts';
 
 /**
- * Short, so that a connection that died unnoticed cannot delay a revocation beyond the allowed 5 s.
+ * Time for which a request is held. It is short, so that a connection that died unnoticed cannot
+ * delay a revocation beyond the allowed 5 s.
  */
 const WAIT_SECONDS = 2;
 const GRACE_MS = 2_000;
-/** Time limit after an error: a large policy on a slow line must be able to arrive. */
+/** Time limit of a request that is not held, so that a large policy can arrive on a slow line. */
 const PATIENT_MS = 10_000;
 /** Minimum pause between two requests. */
 const MIN_PAUSE_MS = 25;
@@ -41,7 +42,8 @@ export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null
   const { controlPlane, file, now, state, onDisk, signal } = parts;
   let etag: string | null = null;
   /**
-   * By the clock for durations: a time of day that jumps must not make the policy look new or old.
+   * Monotonic time in ms, because a jump of the wall clock must not make the policy look newer or
+   * older.
    */
   let confirmedAt: number | null = null;
   let lastError: string | null = 'the control plane has not answered yet';
@@ -77,7 +79,8 @@ export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null
     async step() {
       const startedAt = performance.now();
       const tookMs = await request();
-      // Frequent changes of 10,000 projects must not take the time of this process from /verify.
+      // Pause in proportion to the processing time, so that frequent changes of a large policy do
+      // not slow down /verify.
       if (tookMs !== null) return Math.min(Math.max(MIN_PAUSE_MS, 4 * tookMs), MAX_PAUSE_MS);
       return performance.now() - startedAt < NOT_HELD_MS ? NOT_HELD_MS : MIN_PAUSE_MS;
     },

@@ -4,7 +4,7 @@
  * here immediately and are sent until the control plane receives them.
  *
  *   waiting   there was never a policy: /verify answers 503
- *   stored    the policy comes from disk, or the control plane no longer answers; metrics show the policy's age
+ *   stored    the policy comes from disk, or the control plane no longer answers
  *   current   the control plane answers
  *
  * Three loops run until `close`, each in a file of its own: policy-poll.ts fetches the policy,
@@ -33,7 +33,7 @@ export type PolicyFollower = PolicyClient & {
 export type Peers = {
   send(revocation: Revocation): void;
   onRevocation(listener: (revocation: Revocation) => void): void;
-  /** Resolves when all others know the device token, or after `ms`. */
+  /** Resolves when all other workers know the device token, or after `ms`. */
   untilTokenKnown(token: string, ms: number): Promise<void>;
   /** `known` resolves when this worker knows the token, or after `ms`. */
   onToken(known: (token: string, ms: number) => Promise<boolean>): void;
@@ -72,8 +72,8 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
   state.publish();
 
   /**
-   * A full disk must not prevent a policy or revocation from taking effect: it is in memory, and
-   * the log shows the failure.
+   * Logs a failed write. A full disk must not prevent a policy or revocation from taking effect in
+   * memory.
    */
   const onDisk = (write: Promise<void>): Promise<void> =>
     write.catch((err: unknown) =>
@@ -114,7 +114,8 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
       await onDisk(file.addRevocation(revocation));
       // A worker that starts later reads the revocation from disk.
       peers.send(revocation);
-      // Last, because the sender deletes the file after it has sent the revocation.
+      // Add the revocation last, because the sender deletes the file after it has sent the
+      // revocation.
       revocations.add(revocation);
     },
     tokenUsed: tokenUses.add,

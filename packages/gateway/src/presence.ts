@@ -15,8 +15,8 @@ const TIMEOUT_MS = 3_000;
 export type Presence = {
   start(): void;
   /**
-   * Never rejects: a control plane of an earlier version has no such route, and one that is down
-   * hears the next report.
+   * Sends a report. Never rejects: an older control plane has no such route, and an unreachable
+   * control plane receives the next report.
    */
   report(): Promise<void>;
   stop(): Promise<void>;
@@ -31,7 +31,9 @@ export function createPresence({
   const id = randomUUID();
   const { host, port } = config.LISTEN;
   let timer: NodeJS.Timeout | null = null;
-  /** One report at a time, in order: an older one must not arrive last. */
+  /**
+   * The last report. Reports are sent one at a time, so that an older report cannot arrive last.
+   */
   let last: Promise<void> = Promise.resolve();
 
   async function send(stopped: boolean): Promise<void> {

@@ -14,8 +14,8 @@ export type RepeatOptions = {
 };
 
 /**
- * Runs `step` until `signal` aborts. Each step returns its pause in ms; after an error the pause is
- * a back-off.
+ * Runs `step` until `signal` aborts. Each step returns the pause in ms until the next step. After
+ * errors, the pause grows (backoff).
  */
 export async function repeat(
   step: () => Promise<number>,

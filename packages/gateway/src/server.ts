@@ -30,7 +30,7 @@ export type ServerParts = {
   deps: GatewayDeps;
   policy: PolicyFollower;
   verify: Verify;
-  /** Text of /metrics. */
+  /** Renders the text of /metrics. */
   metrics: Metrics['render'];
 };
 
@@ -76,7 +76,7 @@ export function buildServer({
     // Error pages show this id: it is unique across processes and short enough to read aloud.
     genReqId: () => randomBytes(6).toString('hex'),
     return503OnClosing: false,
-    // Errors before a route is found, for example a path that cannot be decoded.
+    // Answers errors that occur before a route is found, such as a path that cannot be decoded.
     frameworkErrors: (error, _request, reply) => void badRequest(error, reply),
     routerOptions: { maxParamLength: 200 },
   });
@@ -105,7 +105,7 @@ export function buildServer({
   server.addHook('preClose', async () => verify.drain());
   const hsts = hstsOf(deps.config.PUBLIC_URL);
   server.addHook('onSend', async (request, reply) => {
-    // The proxy sends the page of a stopped project from the host of that project.
+    // Leave /stopped out, because the proxy shows that page at the host of the stopped project.
     if (hsts !== null && request.url !== '/stopped')
       void reply.header('strict-transport-security', hsts);
     void reply

@@ -1,7 +1,7 @@
 /**
  * The session cookie: `<payload>.<HMAC-SHA-256>`, both base64url. The signature also covers the
- * audience (the auth host, a project or a host), which is not part of the payload. For another
- * audience the signature is wrong, so no check can be forgotten.
+ * audience (deps.ts), which is not part of the payload. A cookie for another audience has a wrong
+ * signature, so no separate check of the audience is needed.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '@berth/wire/gateway';

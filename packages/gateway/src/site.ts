@@ -1,4 +1,4 @@
-/** Which project a host belongs to, and for whom session cookies of that host are valid. */
+/** Finds the project of a host, and the audience of the session cookies at that host. */
 import { defined } from '@berth/kit/defined';
 import { FIRST_CLAIM, type Policy } from '@berth/wire/gateway';
 import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
@@ -11,14 +11,16 @@ export type Platform = {
 export type Site = {
   project: Policy['projects'][number];
   /**
-   * This host alone: a host can belong to another project tomorrow, which then reads its cookies.
+   * Audience of the cookies at this host alone, because the host can later move to another project,
+   * which then receives these cookies.
    */
   audience: Audience;
   /**
-   * Differs for each time that a project gets the host. Absent only with an older control plane.
+   * Id of this assignment of the host to the project; a new assignment gets a new id. Absent only
+   * with an older control plane.
    */
   claim?: string;
-  /** Longest time for which browsers keep the cookie; undefined: as long as the session. */
+  /** Maximum time for which browsers keep the cookie; undefined for the length of the session. */
   cookieSeconds?: number;
 };
 
@@ -42,16 +44,16 @@ export function siteAt(host: string, view: PolicyView, platform: Platform): Site
 }
 
 /**
- * The next owner of a host reads its cookies. They must open nothing: neither another host of the
- * project, nor this host after it came back (`claim` differs then), nor a project that was public
- * meanwhile (its epoch).
+ * Returns the audience of cookies at a host of the platform. The next owner of the host receives
+ * its cookies, so they must not be valid at another host of the project, or at this host after it
+ * was reassigned (new claim), or after the project was public in between (new epoch).
  */
 function audienceOfHost(
   host: string,
   claim: string | undefined,
   project: Policy['projects'][number],
 ): Audience {
-  // One host of a project at most has this claim.
+  // At most one host of a project has this claim.
   if (claim === FIRST_CLAIM) return audienceOfProject(project);
   return `project:${host} ${claim ?? ''} ${audienceOfProject(project)}`;
 }

@@ -58,7 +58,9 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
     );
   });
 
-  /** Fetch section 3.2: a preflight request has no credentials and gets no identity. */
+  /**
+   * Answers a preflight request (Fetch section 3.2), which has no credentials and gets no identity.
+   */
   server.options('/_oauth/userinfo', (request, reply) => {
     if (!allowOrigin(request, reply, config, policy.view()))
       return problem(

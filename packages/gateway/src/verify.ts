@@ -46,7 +46,7 @@ export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'no
   log: Logger;
 };
 
-/** Shared by the functions of one `Verify`. */
+/** State that the functions of one `Verify` share. */
 type Verifier = {
   readonly deps: VerifyDeps;
   readonly answers: Answers;
@@ -54,7 +54,7 @@ type Verifier = {
   readonly authHost: string;
   readonly fixed: Omit<DecisionContext, 'view' | 'now' | 'gatewaySecrets'>;
   readonly cache: LRUCache<string, CachedAnswer>;
-  /** The policy and the secrets that the cache was filled with. */
+  /** The policy and the secrets from which the cached answers were computed. */
   cachedView: PolicyView | null;
   cachedSecrets: Secrets | null;
   readonly counts: Record<string, number>;
@@ -140,7 +140,10 @@ function reply(verifier: Verifier, request: IncomingMessage, response: ServerRes
   }
 }
 
-/** A dropped secret must refuse the cookies that it signed, also those of a cached answer. */
+/**
+ * Clears the cache if the policy or the secrets changed. Cookies that a removed secret signed must
+ * be refused, even if their answer is cached.
+ */
 function dropStale(verifier: Verifier, view: PolicyView, secrets: Secrets): void {
   if (view === verifier.cachedView && secrets === verifier.cachedSecrets) return;
   verifier.cache.clear();

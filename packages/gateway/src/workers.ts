@@ -3,7 +3,7 @@
  * is a complete gateway. The primary process replaces workers that exit, forwards revocations
  * between workers and SIGHUP to all, and adds up their metrics.
  *
- *   running    a worker that exits is replaced; back-off applies if workers exit repeatedly
+ *   running    a worker that exits is replaced; backoff applies if workers exit repeatedly
  *   draining   SIGTERM: each worker finishes its requests and exits; no worker is replaced
  */
 import cluster, { type Worker } from 'node:cluster';
@@ -21,8 +21,8 @@ import type { Revocation } from './policy-file.ts';
 type Message =
   | { berth: 'revoked'; revocation: Revocation }
   /**
-   * `from`: the worker that issued the token; a worker does not know its own number, and the
-   * primary process sets it.
+   * `from` is the worker that issued the token. The primary process sets it, because a worker does
+   * not know its own number.
    */
   | { berth: 'token'; id: number; from: number; token: string; ms: number }
   | { berth: 'token-known'; id: number; from: number }
@@ -34,15 +34,15 @@ const isMessage = (value: unknown): value is Message =>
   typeof value === 'object' && value !== null && 'berth' in value;
 
 const RESPAWN = { min: 100, max: 10_000 };
-/** A worker that ran this long did not fail at its start. */
+/** A worker that ran for this long had a successful start. */
 const STABLE_MS = 10_000;
 
 export const isWorker = (): boolean => cluster.isWorker;
 
 /**
- * Workers accept connections themselves. By default the primary process accepts them, and it would
- * drop those that it has not handed over when the last worker ends. Call it before
- * superviseWorkers. It makes the distribution less even.
+ * Makes the workers accept connections themselves. By default the primary process accepts them;
+ * when the last worker ends, it would drop connections that it has not yet passed on. The
+ * distribution becomes less even. Call it before superviseWorkers.
  */
 export const acceptInWorkers = (): void => void (cluster.schedulingPolicy = cluster.SCHED_NONE);
 
@@ -61,8 +61,8 @@ export function superviseWorkers(
   let failures = 0;
   const pending = new Set<NodeJS.Timeout>();
   /**
-   * Workers that do not know a token yet, by the worker that issued it and its number for the
-   * token.
+   * Number of workers that do not know a token yet. The key is the id of the issuing worker and the
+   * worker's number for the token.
    */
   const unknowing = new Map<string, number>();
 
@@ -112,7 +112,7 @@ export function superviseWorkers(
     const asked = others(from);
     const key = `${from.id} ${message.id}`;
     unknowing.set(key, asked.length);
-    // A worker that exits never answers.
+    // A worker that exits never answers, so forget the token after `ms`.
     setTimeout(() => unknowing.delete(key), message.ms).unref();
     for (const worker of asked) worker.send({ ...message, from: from.id } satisfies Message);
     if (asked.length === 0)
@@ -182,7 +182,7 @@ export function workerSide(): WorkerSide {
     if (message.berth === 'revoked') receive(message.revocation);
     if (message.berth === 'token') {
       const { id: number, from, token, ms } = message;
-      // A worker that does not learn of the token in time does not answer.
+      // A worker that does not receive the token in time sends no answer.
       void confirmToken(token, ms).then((isKnown) =>
         isKnown ? send({ berth: 'token-known', id: number, from }) : undefined,
       );

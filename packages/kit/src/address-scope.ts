@@ -1,13 +1,13 @@
 /**
- * Which network an address belongs to. Berth sends requests to addresses that developers choose,
- * and they must not reach what only this machine can reach. This is the only list of such
+ * Classifies an address by its network. Berth sends requests to addresses that developers choose;
+ * these requests must not reach services that only this machine can reach. No other code lists such
  * addresses.
  */
 import { BlockList, isIP } from 'node:net';
 
 /**
- * `local`: this machine, its link, or a way round these lists, such as an IPv4 address in an IPv6
- * one. `private`: a private network, or reserved. `public`: the public internet.
+ * `local`: this machine, its link, or a form that could bypass these lists, such as Teredo.
+ * `private`: a private or reserved network. `public`: the public internet.
  */
 export type AddressScope = 'local' | 'private' | 'public';
 
@@ -34,7 +34,7 @@ const PRIVATE_4 = listOf('ipv4', [
   ...['198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
 ]);
 /**
- * With the deprecated IPv4-compatible addresses, NAT64 for local use, Teredo, and the discard
+ * Includes the deprecated IPv4-compatible addresses, NAT64 for local use, Teredo, and the discard
  * prefix.
  */
 const LOCAL_6 = listOf('ipv6', [
@@ -45,7 +45,7 @@ const LOCAL_6 = listOf('ipv6', [
   'fe80::/10',
   'ff00::/8',
 ]);
-/** Only 2000::/3 is public. Of it, these are not. */
+/** Only 2000::/3 is public, except the networks in PRIVATE_6. */
 const PUBLIC_6 = listOf('ipv6', ['2000::/3']);
 const PRIVATE_6 = listOf('ipv6', ['2001::/23', '2001:db8::/32', '3fff::/20']);
 
@@ -70,7 +70,7 @@ function groupsOf(address: string): number[] {
 const dotted = (high = 0, low = 0): string =>
   [high >> 8, high & 255, low >> 8, low & 255].join('.');
 
-/** The IPv4 address inside an IPv6 one: mapped, NAT64, 6to4, ISATAP. */
+/** Returns the IPv4 address in an IPv6 address (mapped, NAT64, 6to4, ISATAP), or null. */
 function inside(groups: readonly number[]): { address: string; isMapped: boolean } | null {
   const isZero = (from: number, to: number): boolean =>
     groups.slice(from, to).every((group) => group === 0);
@@ -87,7 +87,7 @@ function inside(groups: readonly number[]): { address: string; isMapped: boolean
   return null;
 }
 
-/** Text that is no address counts as local. */
+/** Returns the scope of an address. A text that is not an address counts as local. */
 export function addressScope(text: string): AddressScope {
   const address = text.replace(/%.*$/, '');
   const family = isIP(address);
@@ -96,7 +96,7 @@ export function addressScope(text: string): AddressScope {
   const embedded = inside(groupsOf(address));
   if (embedded !== null) {
     const scope = scopeOf4(embedded.address);
-    // A gateway connects to the other forms, so they are never of the public internet alone.
+    // The other forms depend on a gateway of the local network, so they never count as public.
     return scope === 'public' && !embedded.isMapped ? 'private' : scope;
   }
   if (LOCAL_6.check(address, 'ipv6')) return 'local';

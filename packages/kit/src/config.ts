@@ -27,7 +27,9 @@ export type Values<S extends SettingsShape> = {
     : never;
 };
 
-/** Lists all wrong variables. `settingsOrExit` ends the process with exit code 2. */
+/**
+ * Error with the list of all wrong variables. `settingsOrExit` ends the process with exit code 2.
+ */
 export class SettingsError extends Error {
   override name = 'SettingsError';
   readonly problems: readonly string[];
@@ -112,8 +114,8 @@ export function fileText(
   if (file === undefined || file === '') return undefined;
   try {
     const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
-    // The file probably should contain a secret. To start without the secret would be worse than
-    // not to start.
+    // The file should probably contain a secret. Starting without the secret would be worse than
+    // not starting.
     if (value === '') problems.push(`${name}_FILE: ${file} is empty`);
     return value;
   } catch (error) {
@@ -199,7 +201,8 @@ export const emails: Parser<string[]> = (t) => {
 export const secrets: Parser<string[]> = (t) => {
   const secretList = list(t);
   if (secretList.length === 0) throw new Error('must have at least one secret');
-  // Two lines instead of a comma between two values: no header could carry such a secret.
+  // The file probably has a line break between two secrets instead of a comma. No header could
+  // carry such a secret.
   if (secretList.some((secret) => /\p{Cc}/u.test(secret)))
     throw new Error(
       'has a secret with a line break or another control character; separate secrets with commas',
@@ -276,7 +279,9 @@ const share: Parser<number> = (t) => {
   return n;
 };
 
-/** Settings of traces, in every process that records some. The names are those of OpenTelemetry. */
+/**
+ * Settings of traces, for every process that records traces. The names are those of OpenTelemetry.
+ */
 export const TRACE_SETTINGS = {
   OTEL_EXPORTER_OTLP_ENDPOINT: {
     doc:

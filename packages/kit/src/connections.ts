@@ -21,7 +21,7 @@ export type Connections = {
   requested(socket: Socket, response: ServerResponse): void;
   /** Closes connections that never had a request. `server.close()` waits for them. */
   closeUnused(): void;
-  /** The client at this address sent a valid secret: it is known for ten minutes. */
+  /** Marks the client at this address as known for ten minutes, because it sent a valid secret. */
   vouch(address: string): void;
 };
 export type ConnectionOptions = {
@@ -34,22 +34,22 @@ export type ConnectionOptions = {
 
 const OF_ONE_CLIENT = 1 / 4;
 const OF_STRANGERS = 9 / 10;
-/** Connections that are checked for each new one. */
+/** Maximum number of open connections that are checked to make room for a new one. */
 const CHECKED = 32;
 const KNOWN_MS = 10 * 60_000;
 const MAX_KNOWN = 20_000;
 const WARN_EVERY_MS = 60_000;
-/** Files and sockets of the process itself: database, logs, requests to other parts. */
+/** File descriptors for the process itself: database, logs, requests to other parts. */
 const OWN_FILES = 256;
 
 export function limitConnections(server: Server, options: ConnectionOptions): Connections {
   const { trusted, log, now = () => performance.now() } = options;
   const limit = Math.min(options.max, openFiles() - OWN_FILES);
   const isTrusted = networksOf(trusted);
-  /** Oldest first. A busy connection that was checked goes to the end. */
+  /** Open connections, the oldest first. A busy connection that was checked moves to the end. */
   const open = new Map<Socket, { address: string; response: ServerResponse | null }>();
   const byAddress = new Map<string, number>();
-  /** When each known client was last known. */
+  /** Time in ms at which each known client was last confirmed, by address. */
   const lastKnownAt = new Map<string, number>();
   const counts: Record<ConnectionEvent, number> = {
     'refused: limit': 0,
@@ -68,7 +68,7 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     log.warn({ event, address, open: open.size, limit, ...counts }, 'too many connections');
   }
 
-  /** Returns whether it closed one. */
+  /** Closes an idle connection. Returns false if it found none. */
   function closeIdle(): boolean {
     let checked = 0;
     for (const [socket, connection] of open) {
@@ -142,11 +142,14 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
   };
 }
 
-/** An IPv4 client of a server that listens on `::` has an address like `::ffff:10.0.0.1`. */
+/**
+ * Returns the address of an IPv4 client as IPv4. A server that listens on `::` sees an address like
+ * `::ffff:10.0.0.1`.
+ */
 const plain = (address = ''): string =>
   address.startsWith('::ffff:') ? address.slice(7) : address;
 
-/** The same names as in TRUSTED_PROXIES. */
+/** Networks of the names that TRUSTED_PROXIES accepts. */
 const NAMED: Readonly<Record<string, readonly string[]>> = {
   loopback: ['127.0.0.0/8', '::1/128'],
   linklocal: ['169.254.0.0/16', 'fe80::/10'],
@@ -165,7 +168,10 @@ function networksOf(entries: readonly string[]): (address: string) => boolean {
     isIP(address) !== 0 && networks.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
 }
 
-/** The limit of open files of this process. Node.js raises it to the hard limit at its start. */
+/**
+ * Returns the limit of open files of this process. Node.js raises it to the hard limit at its
+ * start.
+ */
 function openFiles(): number {
   try {
     const soft = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
@@ -175,7 +181,7 @@ function openFiles(): number {
   }
 }
 
-/** Options of the counter of prom-client that shows `connections.counts()`. */
+/** Returns the options of the prom-client counter that shows `connections.counts()`. */
 export const refusedConnections = (connections: Pick<Connections, 'counts'>) => ({
   name: 'berth_http_connections_refused_total',
   help: 'Connections that were refused or, without a request, closed, because too many were open',

@@ -1,18 +1,18 @@
 /** Bounds the texts that strangers can put into a log line or an answer. */
 
-/** Returns the beginning of a long text, and its length. */
+/** Returns a short text unchanged, or the beginning of a long text with its length. */
 export const cutText = (text: string, most: number): string =>
   text.length <= most ? text : `${text.slice(0, most).toWellFormed()}… (${text.length} characters)`;
 
 const MAX_DEPTH = 4;
 const MAX_ENTRIES = 200;
-/** Plain objects and arrays only: others, such as errors, have serializers of their own. */
+/** True for plain objects and arrays. Other objects, such as errors, have their own serializers. */
 const isPlain = (value: object): boolean =>
   Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype;
 
 /**
- * Returns the value with each text cut to `most` characters, each list to 200 entries, and nothing
- * below the fourth level.
+ * Returns the value with each text cut to `most` characters, each list or object to 200 entries,
+ * and each object that is nested more than 4 levels deep replaced by `…`.
  */
 export function cutTexts(value: unknown, most: number, depth = 0): unknown {
   if (typeof value === 'string') return cutText(value, most);

@@ -1,4 +1,7 @@
-/** Leaves out undefined fields. `exactOptionalPropertyTypes` forbids to set them to undefined. */
+/**
+ * Leaves out undefined fields, because `exactOptionalPropertyTypes` forbids setting them to
+ * undefined.
+ */
 
 type OptionalKeys<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
 

@@ -1,4 +1,4 @@
-/** The output of a program: read in pieces, redacted, cut to lines, and its last part kept. */
+/** Reads the output of a program in chunks, redacts it, truncates its lines, and keeps its end. */
 import type { Readable } from 'node:stream';
 import { cutLine } from './lines.ts';
 
@@ -9,8 +9,8 @@ export const redactor = (secrets: readonly string[] = []): ((text: string) => st
 };
 
 /**
- * Calls `onChunk` with each part and resolves at the end of the stream. While the promise of `room`
- * is pending, it does not read.
+ * Calls `onChunk` with each part and resolves at the end of the stream. Pauses reading while the
+ * promise of `room` is pending.
  */
 export function readChunks(
   stream: Readable,

@@ -18,13 +18,13 @@ export type ExecOptions = {
   /** Written to standard input, which is then closed. */
   stdin?: string;
   /**
-   * Written to standard input as the program takes it. If it fails, the program is ended and `exec`
-   * rejects with that error.
+   * Streamed to standard input as fast as the program reads. If the stream fails, `exec` ends the
+   * program and rejects with that error.
    */
   input?: AsyncIterable<Uint8Array>;
   /**
-   * Gets standard output as bytes, and the program waits for it. `stdout` of the result is then
-   * empty. A failure ends the program.
+   * Receives standard output as bytes; the program waits for each promise. `stdout` of the result
+   * is then empty. A rejected promise ends the program.
    */
   onOutput?: (bytes: Buffer) => Promise<void>;
   signal?: AbortSignal;
@@ -40,14 +40,15 @@ export type ExecOptions = {
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
   /**
    * Called with the output as it arrives: not redacted, not split. The result then has no stdout
-   * and no stderr, so that a program can print without end.
+   * and no stderr, so a program can print any amount of output.
    */
   onChunk?: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
-  /** Meaning of a carriage return for `onLine` (lines.ts). Default: it starts the line again. */
+  /** Meaning of a carriage return for `onLine` (lines.ts). Default: it restarts the line. */
   carriageReturns?: CarriageReturns;
   /**
-   * Asked after each part of the output; null: there is room. While the promise is pending, the
-   * program waits in its writes. It need not settle: a time limit or an abort ends the wait.
+   * Called after each part of the output; returns null if there is room. While a promise is
+   * pending, the program waits in its writes. The promise need not settle, because a time limit or
+   * an abort ends the wait.
    */
   room?: () => Promise<void> | null;
   /**
@@ -111,8 +112,8 @@ async function writeInput(
     const parts = input[Symbol.asyncIterator]();
     try {
       for (;;) {
-        // Only errors of the input itself: when the program stops reading, `pipeline` throws EPIPE
-        // into this generator at the `yield`.
+        // Report only errors of the input itself: when the program stops reading, `pipeline` throws
+        // EPIPE into this generator at the `yield`.
         const next = await parts.next().catch((error: unknown) => {
           onError(error);
           throw error;
@@ -133,20 +134,22 @@ async function writeInput(
 type OutputStream = 'stdout' | 'stderr';
 type Presenter = ReturnType<typeof presenter>;
 
-/** One program that runs. */
+/** State of a running program. */
 type Run = {
   readonly options: ExecOptions;
   readonly child: ChildProcessWithoutNullStreams;
   readonly tails: Record<OutputStream, ReturnType<typeof createTail>>;
-  /** Presents texts of people, and lines for `onLine`. */
+  /**
+   * `forPeople` redacts and truncates texts for people; `forLines` does so for lines of `onLine`.
+   */
   readonly forPeople: Presenter;
   readonly forLines: Presenter;
   ended: ExecResult['ended'];
   readonly isEnded: PromiseWithResolvers<void>;
-  /** Why `input` or `onOutput` failed. */
+  /** Error of `input` or `onOutput`, if one failed. */
   streamError: { error: unknown } | null;
   lastOutputAt: number;
-  /** Number of streams whose program waits for room. Their output has not ended. */
+  /** Number of streams for which the program waits for room. Their output has not ended. */
   waiting: number;
   killTimer: NodeJS.Timeout | undefined;
   silence: NodeJS.Timeout | undefined;
@@ -232,7 +235,7 @@ const exitOf = (
     child.once('exit', (code, signal) => resolve({ code, signal }));
   });
 
-/** Resolves at the end of the stream. */
+/** Reads a stream. Resolves at its end. */
 function read(run: Run, stream: OutputStream): Promise<void> {
   const { child, options } = run;
   const { onOutput, onChunk } = options;
@@ -249,12 +252,12 @@ function read(run: Run, stream: OutputStream): Promise<void> {
   );
 }
 
-/** Reads a stream into its tail, and into lines where somebody uses them. */
+/** Reads a stream into its tail, and also into lines if a caller uses them. */
 async function readText(run: Run, stream: OutputStream): Promise<void> {
   const { child, options, tails } = run;
   const lines = linesOf(run, stream);
   const asLines = stream === 'stderr' || options.onLine !== undefined;
-  // Standard output is data: its bytes are in the result, whatever the lines are.
+  // The result must contain standard output unchanged, so do not take it from `lines`.
   const decoder = new StringDecoder('utf8');
   let last = LF;
   const onChunk = (chunk: Buffer): void => {
@@ -263,7 +266,7 @@ async function readText(run: Run, stream: OutputStream): Promise<void> {
     last = chunk.at(-1) ?? last;
   };
   await readChunks(child[stream], onChunk, () => roomFor(run));
-  // Callers split it at line feeds, and a last line without an end is a line.
+  // Callers split the text at line feeds, so add a missing line end after the last line.
   if (stream === 'stdout') tails.stdout.add(`${decoder.end()}${last === LF ? '' : '\n'}`);
   if (asLines) lines.end();
 }
@@ -287,7 +290,10 @@ function linesOf(
   });
 }
 
-/** Returns null if there is room for more output, else a promise of room, or of the end. */
+/**
+ * Returns null if there is room for more output, else a promise that resolves when there is room or
+ * when the run ends.
+ */
 function roomFor(run: Run): Promise<void> | null {
   const wait = run.ended === null ? (run.options.room?.() ?? null) : null;
   if (wait === null) return null;
@@ -307,7 +313,7 @@ function feed(run: Run): void {
 }
 
 function streamFailed(run: Run, error: unknown): void {
-  // After an end from outside, the streams break too.
+  // Ignore errors after a timeout or an abort, because these break the streams too.
   if (run.ended !== null) return;
   run.streamError = { error };
   end(run, 'abort');
@@ -347,7 +353,7 @@ function awaitSilence(run: Run): void {
 }
 
 function stopListening({ child, options, ended }: Run): void {
-  // Bytes that `onOutput` has not taken yet are not silence.
+  // While `onOutput` still takes bytes, stdout is not silent, so keep it open.
   if (options.onOutput === undefined || ended !== null) child.stdout.destroy();
   child.stderr.destroy();
 }

@@ -3,11 +3,11 @@
  * be killed at any point. A disabled point costs one comparison. BERTH_FAIL_POINTS enables points
  * at the start of a process:
  *
- *   run.after=kill   run.after=kill@3   run.after=error   run.after=delay:500ms   run.after=pause      (comma-separated)
+ *   run.after=kill   run.after=kill@3   run.after=error   run.after=delay:500ms   run.after=pause
  *
- * `kill` sends SIGKILL to the process, `pause` sends SIGSTOP (SIGCONT continues), `error` throws,
- * `delay` waits. With `@n` the point acts only on the n-th hit, else on every hit.
- * docs/fail-points.md lists all points and their risks.
+ * A comma separates several points. `kill` sends SIGKILL to the process, `pause` sends SIGSTOP
+ * (SIGCONT continues), `error` throws, `delay` waits. With `@n` the point acts only on the n-th
+ * hit, else on every hit. docs/fail-points.md lists all points and their risks.
  */
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';

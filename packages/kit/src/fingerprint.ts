@@ -1,12 +1,15 @@
 /**
- * Names a value of a secret setting without revealing it. Only for admins and for files and tables
- * that they alone read.
+ * Identifies the value of a secret setting without revealing it. Fingerprints are only for admins,
+ * and for files and tables that only admins can read.
  */
 import { createHash } from 'node:crypto';
 
 const LENGTH = 12;
 
-/** Equal values of different settings have different fingerprints. */
+/**
+ * Returns the fingerprint of a value. Equal values of different settings have different
+ * fingerprints.
+ */
 export const fingerprintOf = (setting: string, value: string): string =>
   createHash('sha256')
     .update(`berth fingerprint\n${setting}\n${value}`)

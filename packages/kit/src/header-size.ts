@@ -14,9 +14,9 @@ export function headersSize({ rawHeaders, url = '' }: IncomingMessage): number {
 }
 
 /**
- * Any project can set so many cookies for the whole domain that no other host accepts the requests
- * of its visitor. Only the answer can remove them (Clear Site Data, section 3.1). Not for a long
- * path: every link can have one.
+ * Returns the header that makes a browser delete its cookies (Clear Site Data, section 3.1). Any
+ * project can set so many cookies for the whole domain that every other host refuses the requests
+ * of its visitors. A long path alone does not cause the header, because any link can have one.
  */
 export const cookieRemedy = ({ headers }: IncomingMessage, max: number): Record<string, string> =>
   (headers.cookie?.length ?? 0) > max / 2 ? { 'clear-site-data': '"cookies"' } : {};

@@ -1,12 +1,13 @@
 /**
- * Limits how many jobs run at once; the others wait in the order in which they came.
+ * Limits how many jobs run at the same time. The other jobs wait in the order of their arrival.
  *
- * p-limit is not used: a job that waits there cannot leave the queue when its signal aborts.
+ * p-limit is not used, because a job that waits there cannot leave the queue when its signal
+ * aborts.
  */
 
 /**
- * Runs `work` when a place is free. Rejects with the signal's reason if the signal aborts while it
- * waits.
+ * Runs `work` when a place is free. Rejects with the signal's reason if the signal aborts before
+ * `work` starts.
  */
 export type Limit = <T>(work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
 

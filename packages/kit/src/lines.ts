@@ -2,35 +2,35 @@
  * Splits the output of programs into lines for people. Builds, containers and tools share these
  * rules (docs/runtime.md "Output"):
  *
- * - A line ends with LF or CR LF. A last line without an end counts.
- * - A carriage return inside a line starts it again, as on a terminal, so a progress bar leaves its
- *   last state only.
+ * - A line ends with LF or CR LF. A last line without a line end counts too.
+ * - A carriage return inside a line restarts the line, as on a terminal, so only the last state of
+ *   a progress bar remains.
  * - Bytes are UTF-8. A character can arrive in several pieces. Invalid bytes become U+FFFD.
- * - A line has at most MAX_LINE characters (UTF-16 units). The end of a longer one says how many
- *   more there were, and no character is cut in two.
+ * - A line has at most MAX_LINE characters (UTF-16 units). A longer line ends with a mark that
+ *   counts the missing characters, and no character is split.
  *
- * It keeps a bounded part of a line, and it reads each byte once.
+ * Only a bounded part of each line is kept in memory, and each byte is read once.
  */
 
-/** The limit of a line in characters, with the mark at the end of a line that was cut. */
+/** Maximum number of characters in a line, including the mark at the end of a line that was cut. */
 export const MAX_LINE = 16_000;
 
 const MARK = /… \(line cut: (\d+) more characters\)$/;
-/** Room for the mark with any number. */
+/** Maximum length of the mark, with any number. */
 const MARK_ROOM = 50;
 const markOf = (missing: number): string => `… (line cut: ${missing} more characters)`;
 
 /**
- * Returns where a line was cut; null if it is whole. The text before can end with a part of a
- * secret.
+ * Returns the position at which a line was cut, or null for a whole line. The text before that
+ * position can end with a part of a secret.
  */
 export function cutAt(text: string): number | null {
   return text.endsWith(')') ? (MARK.exec(text)?.index ?? null) : null;
 }
 
 /**
- * Cuts a line to `most` characters. `missing`: characters that are already gone. A line that was
- * cut before keeps a correct mark.
+ * Cuts a line to `most` characters. `missing` is the number of characters that were already
+ * removed. If the line was cut before, its mark then counts all missing characters.
  */
 export function cutLine(text: string, most = MAX_LINE, missing = 0): string {
   if (text.length <= most && missing === 0) return text;
@@ -53,29 +53,28 @@ export function lastState(line: string): string {
   return text.slice(text.lastIndexOf('\r') + 1);
 }
 
-/** A line before it is decoded, so that a line which nobody wants costs nothing. */
+/** A line that is decoded only on request, so that an unused line costs nothing. */
 export type OutputLine = {
   /** Length in bytes, also of the part that was not kept. */
   readonly bytes: number;
-  /** Decodes the kept part. `missing`: characters that were not kept. */
+  /** Decodes the kept part. `missing` is the number of characters that were not kept. */
   read(): { text: string; missing: number };
 };
 export type LinesOptions = {
   onLine: (line: OutputLine) => void;
-  /** Characters of a line that are kept. Default MAX_LINE. */
+  /** Maximum number of characters that are kept of a line. Default MAX_LINE. */
   most?: number;
   /**
-   * `rewrite`: a carriage return starts the line again. `end`: it ends the line, so that each state
-   * of a progress bar arrives. `keep`: it stays in the line, for callers that read a format of
-   * their own.
+   * `rewrite`: a carriage return restarts the line. `end`: it ends the line, so that each state of
+   * a progress bar arrives. `keep`: it stays in the line, for callers that parse their own format.
    */
   carriageReturns?: CarriageReturns;
 };
 export type CarriageReturns = 'rewrite' | 'end' | 'keep';
 export type Lines = {
-  /** The bytes of `chunk` can change after the call. */
+  /** Reads `chunk` before it returns, so the caller can reuse the buffer. */
   add(chunk: Buffer): void;
-  /** Ends the stream, and with it a last line without an end. */
+  /** Ends the stream. Reports a last line without a line end. */
   end(): void;
 };
 
@@ -94,7 +93,7 @@ export function createLines({
   let kept = 0;
   let bytes = 0;
   let missing = 0;
-  /** A carriage return at the end of what was read: what follows decides what it means. */
+  /** True if the last character was a carriage return. The next character decides what it means. */
   let returned = false;
 
   function begin(): void {
@@ -108,14 +107,14 @@ export function createLines({
     if (part.length === 0) return;
     bytes += part.length;
     if (kept < limit) {
-      // A copy: the chunk would stay in memory as long as its part.
+      // Copy the part, because a view would keep the whole chunk in memory.
       const taken = Buffer.from(part.subarray(0, limit - kept));
       parts.push(taken);
       kept += taken.length;
       if (taken.length === part.length) return;
       missing += charactersIn(part, taken.length);
     } else missing += charactersIn(part, 0);
-    // Many small pieces would cost more than their bytes.
+    // Join the parts, because many small buffers need more memory than their bytes.
     if (parts.length > 256) parts = [Buffer.concat(parts)];
   }
   function flush(): void {
@@ -150,7 +149,7 @@ export function createLines({
         const to = lf === -1 ? chunk.length : lf;
         for (; cr !== -1 && cr < to; cr = chunk.indexOf(CR, cr + 1)) {
           content(chunk.subarray(from, cr));
-          // A second carriage return in a row.
+          // This is the second carriage return in a row.
           if (returned && carriageReturns === 'end') flush();
           if (returned && carriageReturns === 'keep') append(Buffer.of(CR));
           returned = true;
@@ -170,8 +169,8 @@ export function createLines({
 }
 
 /**
- * Counts the characters of a part in UTF-16 units: each first byte, and twice for characters of 4
- * bytes. An estimate for invalid bytes.
+ * Counts the characters of a part in UTF-16 units: one per first byte, and two for a character of 4
+ * bytes. The result is an estimate if the bytes are not valid UTF-8.
  */
 function charactersIn(part: Buffer, from: number): number {
   let count = 0;
@@ -191,8 +190,8 @@ function charBytes(first: number): 1 | 2 | 3 | 4 {
 
 function decode(kept: Buffer, missing: number): { text: string; missing: number } {
   if (missing === 0) return { text: kept.toString('utf8'), missing };
-  // The part ends at a limit in bytes: leave out an unfinished character, which counts with its
-  // first byte.
+  // The part ends at a limit in bytes, so leave out an incomplete last character. `missing` does
+  // not include it yet, because its first byte is in the part.
   let end = kept.length;
   while (end > 0 && kept.length - end < 3 && ((kept[end - 1] ?? 0) & 0xc0) === 0x80) end -= 1;
   const first = kept[end - 1] ?? 0;

@@ -1,11 +1,11 @@
 /**
- * Values that a reload replaces while the process runs (reload.ts). Each part asks for the value at
- * each use and keeps no copy.
+ * Values that a reload replaces while the process runs (reload.ts). Read a value at each use and
+ * keep no copy.
  */
 
 export type Live<T> = () => T;
 
-/** Returns the function that reads the value and the one that replaces it. */
+/** Returns a function that reads the value and a function that replaces it. */
 export function live<T>(value: T): { read: Live<T>; replace(next: T): void } {
   return {
     read: () => value,
@@ -14,8 +14,8 @@ export function live<T>(value: T): { read: Live<T>; replace(next: T): void } {
 }
 
 /**
- * Returns what `make` makes of the value, made again after each replacement. A cache in it never
- * outlives a value.
+ * Returns a function for the result of `make`, which is computed again after each replacement of
+ * the value. So a cache in the result never outlives the value.
  */
 export function derived<T extends object, U>(read: Live<T>, make: (value: T) => U): Live<U> {
   let from: T | null = null;

@@ -10,9 +10,9 @@ export type LogOptions = {
   name: string;
   level: string;
   format: 'json' | 'pretty';
-  /** Default: standard output. Tests use it to read the lines. */
+  /** Receives the lines. Default: standard output. Tests use it to read the lines. */
   destination?: { write(line: string): void };
-  /** Whether traces are on: then a line about a deployment has `trace_id`. */
+  /** True if traces are on; a line about a deployment then has `trace_id`. */
   traces?: boolean;
 };
 
@@ -28,8 +28,8 @@ const SECRET_PATHS = [
 ].flatMap((k) => [k, `*.${k}`, `*.*.${k}`]);
 
 /**
- * Characters of one field. Strangers can cause log lines, and a log that they fill loses what it
- * should keep.
+ * Maximum number of characters in one field. Strangers can cause log lines, and long fields could
+ * displace the lines that operators need.
  */
 const MAX_FIELD = 4_000;
 
@@ -60,8 +60,8 @@ export function createLogger(options: LogOptions): Logger {
 }
 
 /**
- * Returns the trace of the deployment that the line is about. The loggers of tasks and requests
- * have it in their own fields.
+ * Returns the trace of the deployment that the line names. The loggers of tasks and requests have
+ * the trace in their own fields.
  */
 function traceIdIn(fields: object): { trace_id?: string } {
   const { deployment_id: id } = fields as { deployment_id?: unknown };

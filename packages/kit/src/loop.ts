@@ -1,7 +1,10 @@
 /**
- * A loop that repeats one function and never runs it twice at the same time. idle -> running
- * (period elapsed, or `wake()`); running -> idle (done), or -> running immediately (woken during
- * the run); any -> stopped.
+ * Repeats one function and never runs it twice at the same time.
+ *
+ *   idle -> running      the period elapsed, or `wake()` was called
+ *   running -> idle      the run ended
+ *   running -> running   the run ended, and `wake()` was called during the run
+ *   any -> stopped       `stop()` was called
  */
 import type { Logger } from './log.ts';
 import { messageOf } from './message-of.ts';
@@ -16,7 +19,10 @@ export type LoopSpec = {
 };
 export type Loop = {
   name: string;
-  /** Starts a run as soon as possible. During a run, it schedules one more run. */
+  /**
+   * Starts a run as soon as possible; during a run, schedules one more run. Does nothing after a
+   * failed run, because the loop then waits for its period.
+   */
   wake(): void;
   /** Aborts the signal of the current run and resolves when that run has ended. */
   stop(): Promise<void>;
@@ -56,7 +62,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
       running = null;
       if (abort.signal.aborted) return;
       // After an error, wait for the full period even if woken, so that a failing run does not
-      // spin. `wake` does the same.
+      // repeat without a pause. `wake` does the same.
       const next = wakePending && lastError === null ? 0 : spec.periodMs;
       wakePending = false;
       if (next === 0) setImmediate(go);

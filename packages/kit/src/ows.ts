@@ -1,4 +1,4 @@
-/** Optional whitespace around the parts of a header (RFC 9110 section 5.6.3). */
+/** Handles optional whitespace around the parts of a header (RFC 9110 section 5.6.3). */
 
 const isOws = (code: number): boolean => code === 0x20 || code === 0x09;
 

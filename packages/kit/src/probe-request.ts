@@ -1,17 +1,17 @@
-/** Requests that ask whether a visitor's proxy would get an answer. */
+/** Helpers for requests that test whether a visitor's proxy would get an answer. */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 
-/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
+/** Equal to Traefik's limit: an answer that reaches a visitor must not fail here. */
 const MAX_HEADERS = 10 * 1024 * 1024;
 
-/** An answer that proxies and browsers accept is accepted here too. Each request has a connection. */
+/** Accepts every answer that proxies and browsers accept. Each request uses a new connection. */
 export const PROBE_OPTIONS = {
   agent: false,
   maxHeaderSize: MAX_HEADERS,
   insecureHTTPParser: true,
 } as const;
 
-/** Calls `answered` for a 101 that nobody asked for: node:http emits no response then. */
+/** Calls `answered` for an unrequested 101, for which node:http emits no `response` event. */
 export function onUnaskedUpgrade(
   request: ClientRequest,
   answered: (response: IncomingMessage) => void,

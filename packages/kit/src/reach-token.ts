@@ -1,7 +1,8 @@
 /**
- * Tokens for reach checks: one GET request of the control plane to one path of a project passes the
- * login, once, within 10 s. The control plane signs the token with GATEWAY_SECRET, and the gateway
- * checks it (`Authorization: Berth-Reach <token>`). The project never sees the token.
+ * Tokens for reach checks. With a token, the control plane can send one GET request to one path of
+ * a project without a login, within 10 s. The control plane signs the token with GATEWAY_SECRET,
+ * and the gateway checks it (`Authorization: Berth-Reach <token>`). The project never sees the
+ * token.
  */
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
@@ -24,8 +25,8 @@ export function signReach(secret: string, claim: ReachClaim, now: number): strin
 }
 
 /**
- * Returns null if the header has no reach token; `valid` is null for an invalid one. The caller
- * must check whether it was already used.
+ * Returns null if the header has no reach token; `valid` is null for an invalid token. The caller
+ * must check whether the token was already used.
  */
 export function readReach(
   secrets: readonly string[],

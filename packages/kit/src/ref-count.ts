@@ -1,10 +1,10 @@
 /**
- * Counts the users of each key, so that a version, an image or a network is not removed while
- * something uses it, and no client takes more than its share.
+ * Counts the users of each key, so that a version, an image or a network is not removed while it is
+ * in use, and no client uses more than its share.
  */
 
 export type RefCounts = {
-  /** Returns the release. A second call of the release does nothing. */
+  /** Adds a user. The returned function removes the user; a second call of it does nothing. */
   add(key: string): () => void;
   has(key: string): boolean;
   count(key: string): number;

@@ -1,6 +1,6 @@
 /**
  * SIGHUP: reads the files of settings (`NAME_FILE`) again and replaces secrets in memory, without a
- * restart. Each setting stands alone: one with a bad file keeps its value, and the others are
+ * restart. Settings are independent: a setting with a bad file keeps its value, and the others are
  * replaced.
  *
  *   starting   a signal is remembered; the reload follows when the process is ready
@@ -12,8 +12,8 @@ import type { Logger } from './log.ts';
 import { messageOf } from './message-of.ts';
 
 /**
- * Replaces the value of a setting. Throws if the process cannot use the value; then the earlier one
- * stays.
+ * Replaces the value of a setting. Throws if the process cannot use the new value; the setting then
+ * keeps its old value.
  */
 export type Replace<S extends SettingsShape> = {
   [K in keyof S]?: (value: NonNullable<Values<S>[K]>) => void | Promise<void>;
@@ -21,8 +21,8 @@ export type Replace<S extends SettingsShape> = {
 
 export type Reloading<S extends SettingsShape> = {
   /**
-   * The process is ready. `replace`: the settings that change without a restart. `after`: runs
-   * after each reload.
+   * Call it when the process is ready. `replace` lists the settings that change without a restart;
+   * `after` runs after each reload.
    */
   ready(replace: Replace<S>, after?: (changed: readonly string[]) => void | Promise<void>): void;
   /**
@@ -33,7 +33,7 @@ export type Reloading<S extends SettingsShape> = {
   close(): void;
 };
 
-/** Call it before the settings are read: a file that changes afterwards is news. */
+/** Call it before the settings are read, so that a reload detects every later change of a file. */
 export function createReloading<S extends SettingsShape>(
   shape: S,
   env: NodeJS.ProcessEnv,
@@ -42,7 +42,9 @@ export function createReloading<S extends SettingsShape>(
   const names = Object.keys(shape).filter(
     (name) => (env[`${name}_FILE`] ?? '') !== '' && (env[name] ?? '') === '',
   );
-  /** The texts in use. An unreadable file has none, and then the start fails. */
+  /**
+   * The texts in use, by setting. An unreadable file has no text here, and the start then fails.
+   */
   const used = new Map<string, string>();
   for (const name of names) {
     const text = fileText(name, env, []);
@@ -79,7 +81,7 @@ export function createReloading<S extends SettingsShape>(
         changed.push(name);
       } catch (error) {
         refused += 1;
-        // Parsers of secrets name the rule and never the value.
+        // The errors of secret parsers name the broken rule and never the value.
         log.error(
           { setting: name, rule: messageOf(error) },
           'setting not read again; its value stays',
@@ -121,8 +123,7 @@ export function createReloading<S extends SettingsShape>(
     },
     reload,
     close() {
-      // The handler stays: without one, the signal would end the process in the middle of its
-      // shutdown.
+      // Keep the handler, because without it the signal would end the process during its shutdown.
       closed = true;
     },
   };

@@ -18,28 +18,28 @@ const CLOSE_MS = 20_000;
 type ProcessSettings = {
   LOG_LEVEL: string;
   BERTH_FAIL_POINTS?: readonly ArmedPoint[] | undefined;
-  /** Set: log lines about a deployment have its trace. */
+  /** If set, log lines about a deployment contain its trace. */
   OTEL_EXPORTER_OTLP_ENDPOINT?: unknown;
 };
 
 export type ProcessContext<Config, Shape extends SettingsShape> = {
   config: Config;
   log: Logger;
-  /** Each part that was started adds its closer. */
+  /** Each started part adds its closer. */
   closers: Closers;
-  /** The process is ready: from now on SIGHUP replaces these settings. */
+  /** Call it when the process is ready. From then on, SIGHUP replaces these settings. */
   ready: Reloading<Shape>['ready'];
   reload: Reloading<Shape>['reload'];
 };
 
 export type ProcessPlan<Config extends ProcessSettings, Shape extends SettingsShape> = {
-  /** Handles SIGHUP. Absent: SIGHUP ends the process. */
+  /** Handles SIGHUP. If it is absent, SIGHUP ends the process. */
   reloading?: (log: () => Logger) => Reloading<Shape>;
   readConfig: () => Config;
   logOf: (config: Config) => Pick<LogOptions, 'name' | 'format'>;
   /** Default: SIGTERM and SIGINT end the process. A worker is ended by its supervisor. */
   handlesSignals?: boolean;
-  /** Logs a start that failed. Default: the message of the error is the line. */
+  /** Logs a failed start. Default: one line with the message of the error. */
   logFailure?: (log: Logger, error: unknown) => void;
   start(running: ProcessContext<Config, Shape>): Promise<void>;
 };
@@ -47,7 +47,7 @@ export type ProcessPlan<Config extends ProcessSettings, Shape extends SettingsSh
 export async function runProcess<Config extends ProcessSettings, Shape extends SettingsShape>(
   plan: ProcessPlan<Config, Shape>,
 ): Promise<void> {
-  // First, so that SIGHUP does not end a process that starts, and no change of a file is missed.
+  // Register SIGHUP first, so that it does not end a starting process and no file change is missed.
   const reloading: Reloading<Shape> = plan.reloading?.(() => log) ?? withoutReload;
   const config = settingsOrExit(plan.readConfig);
   const log = createLogger({
@@ -57,7 +57,7 @@ export async function runProcess<Config extends ProcessSettings, Shape extends S
   });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, CLOSE_MS);
-  // Before the parts, so that a signal during the start ends the process too.
+  // Handle signals before the parts start, so that a signal during the start ends the process too.
   if (plan.handlesSignals !== false) closeOnSignals(closers, log);
   const running: ProcessContext<Config, Shape> = {
     config,

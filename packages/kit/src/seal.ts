@@ -1,6 +1,6 @@
 /**
- * AES-256-GCM: the one place that encrypts values. A sealed value begins with its random nonce. It
- * opens only with the same key and the same additional data, and only if no byte changed.
+ * Encrypts values with AES-256-GCM; no other code does. A sealed value begins with its random
+ * nonce. It opens only with the same key and the same additional data, and only if no byte changed.
  */
 import { createCipheriv, createDecipheriv, type KeyObject, randomBytes } from 'node:crypto';
 
@@ -14,7 +14,7 @@ export type SealKey = Buffer | KeyObject;
 export type SealFormat = {
   /** Place of the authentication tag: between the nonce and the ciphertext, or at the end. */
   tag: 'first' | 'last';
-  /** Additional data: authenticated, not stored. */
+  /** Additional data, which is authenticated but not stored. */
   about?: Buffer;
 };
 
@@ -40,7 +40,7 @@ export function unseal(key: SealKey, sealed: Buffer, { tag, about }: SealFormat)
   return Buffer.concat([decipher.update(text), decipher.final()]);
 }
 
-/** Returns the content; null if none of the keys opens the value. */
+/** Returns the content, or null if none of the keys opens the value. */
 export function unsealWithAny(
   keys: Iterable<SealKey>,
   sealed: Buffer,

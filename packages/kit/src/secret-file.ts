@@ -1,6 +1,6 @@
 /**
- * A generated secret in a file of mode 0600. Where several processes start at once, all use the
- * secret of the first.
+ * A generated secret in a file of mode 0600. If several processes start at the same time, all use
+ * the secret that was written first.
  */
 import { chmod, readFile, stat } from 'node:fs/promises';
 import type { Logger } from './log.ts';
@@ -11,19 +11,17 @@ export type SecretFile = {
   path: string;
   /** Name in errors and log lines. */
   name: string;
-  /**
-   * The setting to use instead of the file, and how to generate a value: the end of every error.
-   */
+  /** End of every error: the setting to use instead of the file, and how to generate a value. */
   instead: string;
   /**
    * Returns what is wrong with the content and what to do, or null. It must not repeat the content.
    */
   problem: (text: string) => string | null;
-  /** Advice if other users can have read the file. */
+  /** Advice for the case that other users might have read the file. */
   leaked: string;
 };
 
-/** Returns the secret, or null where there is no file yet. Throws with what to do. */
+/** Returns the secret, or null if the file does not exist. Throws an error that says what to do. */
 export async function readSecretFile(
   { path, name, instead, problem, leaked }: SecretFile,
   log: Logger,
@@ -56,8 +54,8 @@ export async function readSecretFile(
 }
 
 /**
- * Writes the secret unless the file exists, and returns the content of the file. Throws with what
- * to do.
+ * Writes the secret unless the file exists, and returns the content of the file. Throws an error
+ * that says what to do.
  */
 export async function createSecretFile(
   file: SecretFile,
@@ -65,7 +63,7 @@ export async function createSecretFile(
   log: Logger,
 ): Promise<string> {
   await writeOnce(file, secret);
-  // Another process can have written its secret first.
+  // Another process might have written its secret first.
   const written = await readSecretFile(file, log);
   if (written === null)
     throw new Error(

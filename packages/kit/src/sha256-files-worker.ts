@@ -12,16 +12,16 @@ export type HashBatch = { paths: Uint8Array; count: number };
  */
 export type HashedBatch = { sums: Uint8Array; sizes: Float64Array; problems: Map<number, string> };
 
-/** All workers share both; the counter also counts the bytes of files in progress. */
+/** All workers share `counter` and `pace`. The counter includes the bytes of files in progress. */
 export type HashThreadData = { counter: BigInt64Array; pace: Pace };
 
 const { counter, pace } = workerData as HashThreadData;
 const breathe = createBreather(pace);
-/** Hashing this much takes less than 0.5 ms; the thread can rest between two pieces. */
+/** Hashing one full buffer takes less than 0.5 ms. The thread can rest between two of them. */
 const buffer = Buffer.allocUnsafeSlow(128 * 1024);
 /**
- * Opens without blocking and without following links: the file can have been replaced by a FIFO or a
- * symlink.
+ * Flags that open without blocking and without following links, because the file might have been
+ * replaced by a FIFO or a symlink.
  */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Errors of `open` for a file that was removed or replaced by something else. */

@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads';
 import { createPace, type Pace } from './pace.ts';
 import type { HashBatch, HashedBatch, HashThreadData } from './sha256-files-worker.ts';
 
-/** `size` in bytes is a hint that determines the batches. */
+/** `size` is in bytes. It is only a hint, which determines the batches. */
 export type FileToHash = { path: Buffer; size: number };
 export type HashResult =
   /**
@@ -37,8 +37,8 @@ export type Sha256Pool<T extends FileToHash> = {
 
 const BATCH_FILES = 256;
 /**
- * About 40 ms of work. A message per large file cost 1.5 % of the total time, because it wakes a
- * thread with cold caches.
+ * A batch of this size takes about 40 ms. One message per large file took 1.5 % of the total time,
+ * because it wakes a thread with cold caches.
  */
 const BATCH_BYTES = 64 * 1024 * 1024;
 /**

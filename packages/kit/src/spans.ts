@@ -1,20 +1,20 @@
-/** Spans that a process records for OpenTelemetry, and the settings. tracing.ts begins the recording. */
+/** Types of spans and of their settings (OpenTelemetry). tracing.ts starts the recording. */
 
 export type SpanRecord = {
   name: string;
   kind?: 'internal' | 'server';
-  /** 32 hex digits. */
+  /** Trace id of 32 hex digits. */
   traceId: string;
-  /** 16 hex digits. Default: a new one. */
+  /** Span id of 16 hex digits. Default: a new id. */
   spanId?: string;
-  /** Null: the root of its trace. */
+  /** Null for the root span of a trace. */
   parentId: string | null;
-  /** In ms since 1970. */
+  /** Start of the span, in ms since 1970. */
   startMs: number;
   endMs: number;
-  /** Never texts of people or values of settings: ids, codes, names of routes and numbers only. */
+  /** Only ids, codes, route names and numbers; never texts of people or values of settings. */
   attributes?: Readonly<Record<string, string | number | boolean>>;
-  /** Code of the failure; null or absent: none. */
+  /** Code of the failure; null or absent after a success. */
   error?: string | null;
 };
 /** `record` never throws and never waits. */

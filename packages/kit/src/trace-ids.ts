@@ -1,12 +1,12 @@
 /**
- * Ids of traces and spans, and the header that carries them. Loads nothing, so every process can
+ * Ids of traces and spans, and the header that carries them. Loads no library, so every process can
  * use it.
  */
 import { randomBytes } from 'node:crypto';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** Returns the trace of a deployment; null for an id that is no UUID, such as an id of a test. */
+/** Returns the trace of a deployment, or null if the id is not a UUID, such as an id of a test. */
 export const traceOf = (deploymentId: string): { traceId: string; rootId: string } | null => {
   if (!UUID.test(deploymentId)) return null;
   const traceId = deploymentId.replaceAll('-', '');

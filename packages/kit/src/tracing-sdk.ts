@@ -1,7 +1,7 @@
 /**
  * Sends spans by OTLP over HTTP. Only tracing.ts imports this module, and only when traces are on.
- * At most QUEUE spans wait; later ones are dropped. A collector that is down or slow costs nothing
- * else.
+ * At most QUEUE spans wait; later spans are dropped. A collector that is down or slow has no other
+ * effect.
  */
 import { ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
@@ -21,7 +21,7 @@ const SEND_EVERY_MS = 1_000;
 const TIMEOUT_MS = 5_000;
 const CLOSING_MS = 2_000;
 const WARN_EVERY_MS = 60_000;
-/** Longer values are cut. */
+/** Maximum length of a value in characters. Longer values are cut. */
 const MAX_VALUE = 200;
 
 export function startSdk(
@@ -60,7 +60,7 @@ export function startSdk(
       ...settings.OTEL_RESOURCE_ATTRIBUTES,
       'service.name': settings.OTEL_SERVICE_NAME ?? service.name,
     }),
-    // By the trace id alone: all processes keep or drop the same traces.
+    // Sample by the trace id alone, so that all processes keep or drop the same traces.
     sampler: new TraceIdRatioBasedSampler(settings.OTEL_TRACES_SAMPLER_ARG),
     spanLimits: { attributeValueLengthLimit: MAX_VALUE, attributeCountLimit: 20 },
     idGenerator: { generateTraceId: () => next.traceId, generateSpanId: () => next.spanId },

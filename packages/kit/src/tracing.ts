@@ -1,16 +1,15 @@
 /**
  * Traces for OpenTelemetry, off by default. Code records finished spans; `tracing-sdk.ts` sends
- * them and is loaded only when OTEL_EXPORTER_OTLP_ENDPOINT is set, so a process without it pays
- * nothing.
+ * them. It is loaded only when OTEL_EXPORTER_OTLP_ENDPOINT is set, so other processes have no cost.
  *
- * The trace of a deployment has the deployment's id as its trace id. So every process joins the
- * same trace without a message to it: contract-only agents need not pass anything on, and a trace
- * survives restarts of the control plane and of agents.
+ * The trace id of a deployment is derived from the deployment's id. So every process can join the
+ * trace without receiving its id: contract-only agents need not pass it on, and a trace survives
+ * restarts of the control plane and of agents.
  */
 import type { Logger } from './log.ts';
 import type { TraceSettings, Tracing } from './spans.ts';
 
-/** Returns null without OTEL_EXPORTER_OTLP_ENDPOINT: nothing is recorded. */
+/** Returns null without OTEL_EXPORTER_OTLP_ENDPOINT; no spans are recorded then. */
 export async function openTracing(
   settings: TraceSettings,
   service: { name: string; version: string },

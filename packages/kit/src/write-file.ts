@@ -1,11 +1,11 @@
 /**
- * Writes a file whole: a reader sees the old content or the new one, complete, and so does the
- * machine after a power failure.
+ * Writes files atomically: a reader sees the complete old content or the complete new content, also
+ * after a power failure.
  *
  *   temporary file in the same folder -> flush -> rename (or link) -> flush of the folder
  *
- * rename(2) alone does not promise this. Without the flush of the file, the new name can lead to an
- * empty file after a power failure. Without the flush of the folder, the rename itself can be lost
+ * rename(2) alone is not enough. Without the flush of the file, the new name can lead to an empty
+ * file after a power failure. Without the flush of the folder, the rename itself can be lost
  * although the call has returned.
  */
 import { randomBytes } from 'node:crypto';
@@ -28,34 +28,31 @@ export type WriteOptions = {
   mode?: number;
   /** The default is the user of this process. */
   owner?: { uid: number; gid: number };
-  /** Fails with EEXIST if the file exists. Of several processes, exactly one succeeds. */
+  /** Fails with EEXIST if the file exists. If several processes write, exactly one succeeds. */
   exclusive?: boolean;
 };
 export type WriteAsyncOptions = WriteOptions & {
   /**
-   * Creates a missing folder with this mode, also if another process removes the folder during the
+   * Creates a missing folder with this mode, even if another process removes the folder during the
    * write.
    */
   folderMode?: number;
 };
 
 const MODE = 0o600;
-/**
- * Hidden, so that a program that lists the files of the folder passes over a file that is still
- * being written.
- */
+/** Temporary names are hidden, so that programs that list the folder ignore unfinished files. */
 const TEMPORARY = /^\..+\.[0-9a-f]{12}\.new$/;
 const temporaryOf = (path: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.new`);
 
 /**
- * Whether a file of this name is still being written, or was left behind by a process that was
- * killed during a write.
+ * True if a file of this name is unfinished: a process is writing it, or was killed while writing
+ * it.
  */
 export const isTemporary = (name: string): boolean => TEMPORARY.test(name);
 
 /**
- * Writes the file whole. If it rejects, the old content is unchanged, except where the flush of the
+ * Writes the file atomically. If it rejects, the old content is unchanged, unless the flush of the
  * folder failed after the rename.
  */
 export async function writeFileWhole(
@@ -69,7 +66,7 @@ export async function writeFileWhole(
     try {
       const created = await mkdir(dirname(path), { recursive: true, mode: folderMode });
       await writeOnce(path, content, options);
-      // A new folder is on the disk only when the folder above it was flushed.
+      // A new folder is durable only after a flush of its parent folder.
       if (created !== undefined) await flush(dirname(created));
       return;
     } catch (error) {
@@ -89,11 +86,11 @@ async function writeOnce(
     await writeTemporary(temporary, async (file) => {
       await file.writeFile(content);
       if (owner !== undefined) await file.chown(owner.uid, owner.gid);
-      // After chown, which can clear bits.
+      // Set the mode after chown, which can clear mode bits.
       await file.chmod(mode ?? MODE);
     });
-    // Opened before the rename: a folder that cannot be flushed is an error before anything
-    // changes.
+    // Open the folder before the rename, so that a folder that cannot be opened fails before
+    // anything changes.
     const folder = await open(dirname(path), 'r');
     try {
       if (exclusive === true) await link(temporary, path);
@@ -148,8 +145,8 @@ export function writeFileWholeSync(
 }
 
 /**
- * Gives a finished file of the same file system the name `path`: flush, rename, flush of the
- * folder. For files that a stream wrote.
+ * Moves a finished file to `path` durably: flush, rename, flush of the folder. Both paths must be
+ * on the same file system. Use it for files that a stream wrote.
  */
 export async function replaceFile(finished: string, path: string): Promise<void> {
   await flush(finished);
@@ -184,8 +181,8 @@ function flushSync(path: string): void {
 }
 
 /**
- * Removes what killed processes left in a folder. Where other processes write meanwhile, `minAgeMs`
- * keeps their files.
+ * Removes unfinished files of killed processes from a folder. If other processes write there,
+ * `minAgeMs` protects their files.
  */
 export async function removeTemporary(folder: string, minAgeMs = 0): Promise<void> {
   for (const name of (await readdir(folder)).filter(isTemporary)) {

@@ -1,4 +1,6 @@
-/** The arguments of a command are wrong; the message says which and why. Exit code 2. */
+/**
+ * Thrown for wrong arguments of a command. The message says which argument and why. Exit code 2.
+ */
 export class WrongUsage extends Error {
   override name = 'WrongUsage';
 }

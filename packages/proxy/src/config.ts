@@ -32,7 +32,7 @@ export const SETTINGS = {
 
 export type ProxyConfig = Values<typeof SETTINGS> & { logFormat: 'json' | 'pretty' };
 
-/** Throws SettingsError, which names every wrong variable. */
+/** Reads all settings. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): ProxyConfig {
   const values = readSettings(SETTINGS, env);
   if (values.CONFIG_URL === undefined && values.FILE_CONFIG === undefined)

@@ -13,7 +13,7 @@ export type RouterSpec = {
   middlewares: string[];
   entryPoints: string[] | null;
   priority: number;
-  /** Names of its parents. A request must also match the rule of one of them. */
+  /** Names of parent routers. A request must also match the rule of one of these parents. */
   parentRefs: string[];
 };
 export type ServiceSpec = { servers: URL[] };
@@ -41,7 +41,7 @@ export type Configuration = {
   middlewares: Parts<MiddlewareSpec>;
 };
 
-/** The document is not a configuration. */
+/** Thrown if the document is not a configuration. */
 export class ConfigurationError extends Error {
   override name = 'ConfigurationError';
 }
@@ -156,8 +156,8 @@ function readMiddleware(part: Json): MiddlewareSpec {
       };
     }
     case 'errors':
-      // It protects nothing: it only replaces the text of an error. This proxy has its own page for
-      // a service without servers.
+      // The middleware protects nothing: it only replaces the text of an error. This proxy has its
+      // own page for a service without servers.
       return { kind };
     default:
       throw new Error(`has the type ${kind}, which this proxy does not support`);
@@ -209,8 +209,8 @@ function httpUrl(value: unknown, what: string): URL {
 }
 
 /**
- * Converts a Go expression, which has its flags in front: `(?i)…`. In Berth's expressions the rest
- * means the same in JavaScript.
+ * Converts a regular expression of Go, which begins with its flags (`(?i)…`). In Berth's
+ * expressions, the rest has the same meaning in JavaScript.
  */
 export function goRegExp(source: string): RegExp {
   const [, flags = '', rest = ''] = /^(?:\(\?([ims]+)\))?([^]*)$/.exec(source) ?? [];

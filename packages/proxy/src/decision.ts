@@ -14,7 +14,8 @@ export type Target = { route: Route; backend: URL; responseHeaders: Exchange['re
 export type Decision = { reply: Reply } | Target;
 
 /**
- * Headers that the entry point sets itself (Traefik's list). Middlewares handle `X-Forwarded-User`.
+ * Headers that the entry point removes from the client's request (Traefik's list) and partly sets
+ * itself. Middlewares handle `X-Forwarded-User`.
  */
 const ENTRY_POINT_HEADERS = [
   'x-forwarded-for',
@@ -125,7 +126,10 @@ function statusAnswer({ closing, unready, table }: ProxyState, path: string): Re
   });
 }
 
-/** True if the host is the proxy's own address. Only operators use it; projects have names. */
+/**
+ * True if the host is the proxy's own address. Only operators use this address; projects have host
+ * names.
+ */
 function isOwnAddress(
   { listens }: ProxyState,
   host: string,

@@ -18,7 +18,8 @@ export type Forwarding = {
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /**
- * Idempotent methods (RFC 9110 section 9.2.2): a request without a body can be sent twice safely.
+ * Idempotent methods (RFC 9110 section 9.2.2). Such a request can be sent twice safely if it has no
+ * body.
  */
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS']);
 const NO_ANSWER = 'The application at this address did not answer.';
@@ -26,7 +27,7 @@ const NO_ANSWER = 'The application at this address did not answer.';
 type Forwarder = {
   state: ProxyState;
   proxy: ReturnType<typeof newProxy>;
-  /** The request to the backend, by the request of the client. */
+  /** Requests to the backend, by the request of the client. */
   outgoing: WeakMap<IncomingMessage, ClientRequest>;
   targets: WeakMap<IncomingMessage, Target>;
 };
@@ -85,8 +86,8 @@ function toBackend(
   const { state, proxy, outgoing, targets } = forwarder;
   const { route, backend } = target;
   targets.set(req, target);
-  // A request that cannot be repeated uses a new connection, because a kept-alive one can be
-  // closing just now.
+  // A request that cannot be repeated uses a new connection, because the backend might just be
+  // closing a kept-alive connection.
   const agent = isRepeatable(req) && !isRetry ? state.backends.get(backend.origin) : undefined;
   proxy.web(req, res, { target: backend, ...defined({ agent }) }, (error) => {
     const request = outgoing.get(req);

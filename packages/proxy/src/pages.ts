@@ -8,8 +8,7 @@ const escape = (text: string): string =>
 /** `detail` must not name internal addresses, because anybody can see it. */
 export function page(status: number, detail: string, accept: string | undefined): Reply {
   const title = STATUS_CODES[status] ?? 'Error';
-  // The control plane distinguishes the proxy's own answers from those of applications by this
-  // name.
+  // The control plane recognizes the proxy's own answers by this name.
   const headers = {
     server: 'berth-proxy',
     'cache-control': 'no-store',

@@ -14,7 +14,7 @@ export type Use = (configuration: Configuration) => void;
 export type Running = { stop(): Promise<void> };
 
 const WAIT_SECONDS = 20;
-/** Time limit after the end of the hold. */
+/** Time that an answer can take after the end of the hold. */
 const GRACE_MS = 15_000;
 const MAX_BODY = 256 * 1024 * 1024;
 /** Minimum pause between two requests. */
@@ -22,13 +22,13 @@ const MIN_PAUSE_MS = 25;
 /** Pause between two requests to a server that does not hold them. */
 const POLL_MS = 1_000;
 const RETRY = { min: 100, max: 2_000 };
-/** Pause between two looks at the configuration file. */
+/** Pause between two checks of the configuration file. */
 const FILE_INTERVAL_MS = 500;
 
 /**
- * Long-polls `url`. The server answers the first request on a connection immediately. It holds
- * later ones while the bytes equal its last answer on that connection. So the provider keeps one
- * connection; on a new connection the first answer is immediate again.
+ * Long-polls `url`. The server answers the first request on a connection immediately. It holds a
+ * later request while the configuration equals its last answer on that connection. So the provider
+ * keeps one connection; on a new connection the first answer is immediate again.
  */
 export function startHttpProvider(url: string, use: Use, log: Logger): Running {
   const endpoint = new URL(url);
@@ -38,7 +38,10 @@ export function startHttpProvider(url: string, use: Use, log: Logger): Running {
   const { signal } = abort;
   let last: Buffer | null = null;
   let failures = 0;
-  /** Number of consecutive equal, immediate answers. A new connection causes the first one. */
+  /**
+   * Number of consecutive immediate answers without a change. A new connection causes the first
+   * one.
+   */
   let notHeld = 0;
 
   const poll = async (): Promise<number> => {
@@ -128,7 +131,7 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
     }
   };
   // Poll instead of using inotify, because editors and mounted volumes replace files in ways that
-  // lose a watch. fs.watchFile would miss a change before its first look at the file.
+  // lose a watch. fs.watchFile would miss a change before its first check of the file.
   let lastStamp = stampOf(path);
   const timer = setInterval(() => {
     const stamp = stampOf(path);

@@ -7,7 +7,7 @@ import { messageOf } from '@berth/kit/message-of';
 import type { Configuration, MiddlewareSpec, Parts, RouterSpec } from './configuration.ts';
 import { type Matches, parseRule, type Target } from './rule.ts';
 
-/** Traefik's names of its providers, as written after the `@` of a reference. */
+/** Provider names of Traefik, as written after the `@` of a reference. */
 export type Provider = 'http' | 'file';
 export type Configurations = Partial<Record<Provider, Configuration>>;
 

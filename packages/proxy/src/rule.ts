@@ -19,7 +19,7 @@ export type Target = {
 };
 export type Matches = (target: Target) => boolean;
 
-/** The rule is invalid. The message contains the position. */
+/** Thrown for an invalid rule. The message contains the position. */
 export class RuleError extends Error {
   override name = 'RuleError';
 }

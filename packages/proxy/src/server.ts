@@ -6,11 +6,11 @@
  *   a middleware answers             its answer
  *   a middleware fails               500; the request never passes
  *   service without servers          503
- *   backend refuses or resets        502; first one retry on a new connection if a kept-alive connection was stale
- *   backend breaks off its answer    the client's connection is closed too, so that half an answer does not look complete
+ *   backend refuses or resets        502; before, one retry if a kept-alive connection was stale
+ *   backend breaks off its answer    the client's connection is closed: it shows the failure
  *
- * A switch of routes is one assignment. A request keeps its route. Kept-alive connections to
- * backends without a route are closed as soon as they are idle.
+ * Routes are switched by one assignment. A request in progress keeps its route. Kept-alive
+ * connections to backends without a route are closed as soon as they are idle.
  */
 import http, { type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -130,7 +130,7 @@ function use(state: ProxyState, table: Table): void {
   }
 }
 
-/** Closes idle connections now and the others after their requests. */
+/** Closes idle connections now and each busy connection after its request. */
 function retire(agent: http.Agent): void {
   agent.maxFreeSockets = 0;
   for (const sockets of Object.values(agent.freeSockets))

@@ -1,4 +1,6 @@
-/** The state of one proxy. Functions of this package get it, or a part of it, first. */
+/**
+ * The state of one proxy. Functions of this package take it, or a part of it, as first parameter.
+ */
 import type http from 'node:http';
 import { hostname } from 'node:os';
 import type { Duplex } from 'node:stream';
@@ -11,7 +13,7 @@ export type ProxyState = {
   readonly log: Logger;
   /** Name of this machine, for `X-Forwarded-Server`. */
   readonly serverName: string;
-  /** A switch of routes is one assignment. */
+  /** The current routes. Routes are switched by one assignment. */
   table: Table;
   /** Reason why the proxy is not ready; null means ready. */
   unready: string | null;

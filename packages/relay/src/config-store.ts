@@ -1,7 +1,7 @@
 /**
  * Stores the last good configuration in memory and on disk, for a reverse proxy that starts while
- * the control plane is away. The file's modification time is the last time that the control plane
- * confirmed the configuration, so its age survives a restart of the relay.
+ * the control plane is unreachable. The file's modification time is the time at which the control
+ * plane last confirmed the configuration, so its age survives a restart of the relay.
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
@@ -13,7 +13,7 @@ import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 export type Configuration = {
   bytes: Buffer;
   etag: string;
-  /** When the control plane last confirmed it, in ms since 1970. */
+  /** Time in ms since 1970 at which the control plane last confirmed the configuration. */
   at: number;
 };
 export type ConfigStore = {
@@ -40,8 +40,8 @@ export async function openConfigStore(
   const changes = new EventEmitter().setMaxListeners(0);
 
   /**
-   * A full disk must not keep a new route from the proxy: the configuration is served from memory,
-   * and the log names the error.
+   * Logs a failed write. A full disk must not delay a new route, so the configuration is served
+   * from memory.
    */
   const onDisk = (work: Promise<void>): Promise<void> =>
     work.catch((err: unknown) =>
@@ -75,8 +75,9 @@ const etagOf = (bytes: Buffer): string =>
   `"${createHash('sha256').update(bytes).digest('base64url')}"`;
 
 /**
- * Whether the bytes are a configuration of the control plane: a JSON object with routers. Each one
- * has at least the marker's router. Any other document would drop or freeze all routes.
+ * True if the bytes are a configuration of the control plane: a JSON object with routers. Every
+ * configuration has at least the router of the marker. Any other document would drop or freeze all
+ * routes.
  */
 export function isConfiguration(bytes: Buffer): boolean {
   try {

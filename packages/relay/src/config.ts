@@ -31,13 +31,15 @@ export const SETTINGS = {
 
 export type RelayConfig = Values<typeof SETTINGS> & { logFormat: 'json' | 'pretty' };
 
-/** The relay has no secrets. SIGHUP names the settings that changed in a file. */
+/**
+ * Handles SIGHUP by logging which settings changed in a file. The relay has no secrets to replace.
+ */
 export const reloading = (
   logger: () => Logger,
   env: NodeJS.ProcessEnv = process.env,
 ): Reloading<typeof SETTINGS> => createReloading(SETTINGS, env, logger);
 
-/** Throws SettingsError with every problem. */
+/** Reads all settings. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): RelayConfig {
   const values = readSettings(SETTINGS, env);
   return { ...values, logFormat: values.LOG_FORMAT ?? (process.stdout.isTTY ? 'pretty' : 'json') };

@@ -1,6 +1,6 @@
 /**
- * `berth relay`: runs beside the reverse proxy and serves it the last configuration while the
- * control plane is away (docs/adr/0009-configuration-relay.md).
+ * `berth relay`: runs beside the reverse proxy and serves the last configuration to it while the
+ * control plane is unreachable (docs/adr/0009-configuration-relay.md).
  */
 import { type ProcessContext, runProcess } from '@berth/kit/run-process';
 import { type RelayConfig, readConfig, reloading, type SETTINGS } from './config.ts';

@@ -5,15 +5,15 @@ import type { ConfigStore } from './config-store.ts';
 import type { Upstream } from './upstream.ts';
 
 export type Metrics = {
-  /** A proxy asked for the configuration. Call the returned function when its request has ended. */
+  /** Counts a request of a proxy. Call the returned function when the request has ended. */
   asked(): () => void;
   render(): Promise<{ type: string; text: string }>;
 };
 type Options = { now?: () => number; processMetrics?: boolean };
 
 /**
- * Gauges of the library with names of counters. The library has each of them under a right name
- * too.
+ * Gauges of prom-client whose names look like counters (`_total`). prom-client also exports them by
+ * type, under a correct name.
  */
 const MISNAMED = [
   'nodejs_active_handles_total',
@@ -27,7 +27,7 @@ export function createMetrics(
   { now = Date.now, processMetrics = false }: Options = {},
 ): Metrics {
   const registry = new Registry();
-  // The library's default of 10 ms would wake an idle process a hundred times a second.
+  // The default precision of 10 ms would wake an idle process 100 times per second.
   if (processMetrics)
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);

@@ -1,8 +1,8 @@
 /**
- * Serves the reverse proxy: the same path, bytes and held answers as the control plane
+ * Serves the reverse proxy: the same path, bytes and long polls as the control plane
  * (docs/interfaces.md "Held answers"). With `wait`, a request is held while the proxy already has
- * the current configuration. If-None-Match names the configuration that the proxy has; without that
- * header, it is the last answer on the connection.
+ * the current configuration. If-None-Match names the configuration that the proxy has. Without that
+ * header, the last answer on the connection counts.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -84,7 +84,7 @@ export function createRelayServer(
   }
 
   const server = createServer((request, response) => {
-    // Null if no address can be read, for example from `//[`.
+    // Null if the address is not valid, for example `//[`.
     const url = URL.parse(request.url ?? '/', 'http://relay.invalid');
     if (request.method !== 'GET' && request.method !== 'HEAD')
       return json(response, 405, { error: 'only GET and HEAD are allowed' });

@@ -1,6 +1,6 @@
 /**
- * Follows the control plane's configuration with held requests. While the control plane is away,
- * the stored configuration is served.
+ * Follows the control plane's configuration with long polls. While the control plane is
+ * unreachable, the stored configuration is served.
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { defined } from '@berth/kit/defined';
@@ -30,7 +30,7 @@ export function followUpstream(controlPlaneUrl: string, store: ConfigStore, log:
   let etag: string | null = null;
   let problem: string | null = 'no request yet';
 
-  /** Sends one request. Returns whether the configuration was sent again. */
+  /** Sends one request. Returns true if the answer contained a configuration. */
   async function ask(): Promise<boolean> {
     const response = await fetch(url, {
       headers: { accept: 'application/json', ...defined({ 'if-none-match': etag ?? undefined }) },
@@ -67,7 +67,7 @@ export function followUpstream(controlPlaneUrl: string, store: ConfigStore, log:
         problem = reasonOf(error);
         pauseMs = backoff(failures, RETRY);
         failures += 1;
-        // Log once: a control plane that is away for an hour must not fill the log.
+        // Log only the first failure, so that a long outage does not fill the log.
         if (failures === 1)
           log.warn(
             { err: error, url },

@@ -43,8 +43,8 @@ export function devicesRoutes(server: FastifyInstance, context: Context): void {
     await controlPlane
       .call('revokeDeviceTokenOf', { body: { id, email: session.identity.email } })
       .catch((error: unknown) => {
-        // The token is already gone or belongs to somebody else. The list that follows shows the
-        // person's tokens.
+        // The token is already gone or belongs to another person. The list that follows shows the
+        // person's own tokens.
         if (!(error instanceof ApiError && error.status === 404)) throw error;
       });
     request.log.info(

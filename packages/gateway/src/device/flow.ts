@@ -1,5 +1,5 @@
 /**
- * The requests of a device (RFC 8628): POST /_oauth/device/code for its codes, POST
+ * Serves the requests of a device (RFC 8628): POST /_oauth/device/code for its codes, and POST
  * /_oauth/device/token for its token.
  */
 import { defined } from '@berth/kit/defined';
@@ -12,9 +12,9 @@ import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
 /**
- * Longest wait until the policy of each worker contains a new token. Usually it takes milliseconds;
- * after this wait the token works a little later. A gateway on another machine learns of it by its
- * own request for the policy, within 5 s.
+ * Maximum wait until the policy of every worker contains a new token. Usually this takes a few
+ * milliseconds; after a longer wait, the token works a little later. A gateway on another machine
+ * receives the token with its next policy, within 5 s.
  */
 const TOKEN_IN_POLICY_MS = 2_000;
 
@@ -32,7 +32,7 @@ export function deviceFlowRoutes(
       body: { address: addressOf(request), user_agent: userAgentOf(request), scope },
     });
     const shown = formatUserCode(made.user_code);
-    // Section 3.2
+    // Answer with the codes (section 3.2).
     return reply.headers(NO_STORE).send({
       device_code: made.device_code,
       user_code: shown,
@@ -54,7 +54,7 @@ export function deviceFlowRoutes(
     if (token === null) throw new Error('the control plane issued no token');
     // A program can use the token immediately, so wait until /verify accepts it.
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
-    // RFC 6749 section 5.1
+    // Answer with the token (RFC 6749 section 5.1).
     const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
     return reply.headers(NO_STORE).send({
       access_token: token,
@@ -71,9 +71,9 @@ const fieldOf = (body: unknown, name: string): unknown =>
     : undefined;
 
 /**
- * RFC 6749 section 3.3: names separated by spaces, in any order, and a server can ignore those that
- * it does not know, such as `openid` of a general client. The answer with the token names the
- * granted scope. Every token has the scope `projects`.
+ * Returns the requested scope (RFC 6749 section 3.3: names separated by spaces, in any order). A
+ * server can ignore unknown names, such as `openid` of a general client. The answer with the token
+ * names the granted scope. Every token has the scope `projects`.
  */
 function scopeIn(body: unknown): DeviceScope {
   const text = fieldOf(body, 'scope') ?? '';
@@ -87,7 +87,7 @@ function deviceCodeIn(body: unknown): string {
   // RFC 6749 section 3.2: a repeated parameter (an array here) is invalid.
   if (typeof code !== 'string' || code === '')
     throw new OauthError('invalid_request', 'device_code is missing or repeated');
-  // No device code is this long.
+  // Device codes are never longer than this.
   if (code.length > LONGEST_DEVICE_CODE) throw new OauthError('invalid_grant');
   return code;
 }

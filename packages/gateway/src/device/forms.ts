@@ -1,6 +1,6 @@
 /**
- * CSRF tokens: a form that changes something has a token that only a page of the same session
- * contains.
+ * CSRF tokens: a form that changes data must contain a token, which only pages of the same session
+ * contain.
  */
 import type { FastifyRequest } from 'fastify';
 import type { Sealer, Session } from '../deps.ts';
@@ -11,7 +11,7 @@ const PURPOSE = 'form';
 type Content = { session: string; about: string };
 
 export type Forms = {
-  /** `about` names the form and the thing that it changes. */
+  /** Returns a token. `about` names the form and the thing that the form changes. */
   token(session: Session, about: string): string;
   /** True if `request` contains the token of this session for `about`. */
   isOwn(session: Session, about: string, request: FastifyRequest): boolean;

@@ -20,7 +20,8 @@ export const OAUTH_ERRORS = {
   invalid_grant: { status: 400, text: 'the device code is unknown or was already used' },
   invalid_request: { status: 400, text: 'the request is malformed' },
   /**
-   * RFC 6585 section 4. The OAuth errors above are about the device code, so none of them applies.
+   * RFC 6585 section 4. The OAuth errors above describe the device code, so none of them applies
+   * here.
    */
   too_many_requests: { status: 429, text: 'too many requests; try again later' },
   temporarily_unavailable: {
@@ -66,7 +67,7 @@ function translate(error: Error & { statusCode?: number }): OauthError {
   if (error instanceof UnreachableError) return new OauthError('temporarily_unavailable');
   if (error instanceof ApiError)
     return new OauthError(error.status === 429 ? 'too_many_requests' : 'temporarily_unavailable');
-  // Errors of the body parser: too large, or not JSON.
+  // The body parser failed: the body is too large or not JSON.
   if (error.statusCode !== undefined && error.statusCode < 500)
     return new OauthError('invalid_request', 'the request body could not be read');
   return new OauthError('temporarily_unavailable');

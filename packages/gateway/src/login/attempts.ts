@@ -1,7 +1,7 @@
 /**
- * Logins in progress. Each has a sealed cookie, which the gateway finds by the `state` that comes
- * back. So parallel tabs do not interfere, any worker can finish a login, and the gateway stores
- * nothing.
+ * Logins in progress (attempts). The browser stores each attempt in a sealed cookie, which the
+ * gateway finds by the `state` in the provider's answer. So parallel tabs do not interfere, any
+ * worker can finish a login, and the gateway stores nothing.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { trimOws } from '@berth/kit/ows';
@@ -18,7 +18,7 @@ export type Attempt = Secrets & {
 };
 
 export const ATTEMPT_TTL_MS = 900_000;
-/** Limit of attempt cookies at the same time (docs/interfaces.md "Login"). */
+/** Maximum number of attempt cookies in one browser (docs/interfaces.md "Login"). */
 const MAX_ATTEMPTS = 5;
 const PURPOSE = 'login attempt';
 const HINT_PURPOSE = 'login destination';
@@ -105,7 +105,7 @@ export function createAttempts(sealer: Sealer, secure: boolean, now: () => numbe
   };
 }
 
-/** Limit of cookies that are read. A normal browser has at most 5. */
+/** Maximum number of attempt cookies that are read. A normal browser has at most 5. */
 const MAX_READ = 40;
 function cookiesOf(header: string | undefined, prefix: string): { name: string; value: string }[] {
   if (header === undefined || !header.includes(prefix)) return [];

@@ -98,8 +98,8 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
   }
 
   function reportRefusal(request: FastifyRequest, state: CallbackState, refusal: Refusal): void {
-    // Without an attempt it is not a sign-in: anybody can open the address, so the audit log
-    // ignores it.
+    // Without an attempt this is not a sign-in. Anybody can open the address, so the audit log gets
+    // no report.
     if (state.attempt === null) return;
     reports.send({
       outcome: 'refused',

@@ -46,12 +46,12 @@ export function loginPath(destination: Destination, provider?: string): string {
 }
 
 /**
- * Returns the address for a retry. It leads to the page itself, because the nonce of a challenge
+ * Returns the address for a retry. It leads to the target itself, because the nonce of a challenge
  * expires soon.
  */
 export function retryPathOf(destination: Destination, redirects: Redirects): string {
   if (destination.kind !== 'target') return loginPath(destination);
-  // Checked again, because a custom domain can have left the platform during the login.
+  // Check the target again, because a custom domain might have been removed during the login.
   const target = redirects.target(destination.target);
   return target.startsWith('/') ? loginPath({ kind: 'target', target, challenge: null }) : target;
 }
@@ -72,7 +72,7 @@ export function arrivalOf(
       : `/_oauth/device/activate?${new URLSearchParams({ code: destination.code }).toString()}`;
   }
   if (destination.kind === 'devices') return '/_oauth/devices';
-  // Checked again, because a custom domain can have left the platform during the login.
+  // Check the target again, because a custom domain might have been removed during the login.
   const target = redirects.target(destination.target);
   const { challenge } = destination;
   const host = redirects.otherHost(target);

@@ -27,7 +27,7 @@ import { MAX_PARAMETERS, parseForm } from './form.ts';
 import { REFUSALS, Refusal, type RefusalCode } from './refusal.ts';
 import { createSso } from './sso.ts';
 
-/** All forms and device requests are smaller. */
+/** Maximum size of a body in bytes. All forms and device requests are smaller. */
 const BODY_LIMIT = 16_384;
 
 type Parts = {

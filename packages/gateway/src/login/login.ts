@@ -24,15 +24,16 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
   server.get('/_oauth/login', async (request, reply) => {
     const destination = destinationOf(request.query, redirects);
     assertPolicyLoaded(context, loginPath(destination));
-    // Before everything else: with a session, the person would be back at once and believe that the
-    // form arrived.
+    // Check this first: a person with a session would be redirected back at once and would believe
+    // that the form was sent.
     if (parameter(request.query, 'lost') === 'form')
       return sendPage(reply, 200, lostFormPage(loginPath(destination)));
 
     const session = sso.read(request.headers.cookie);
     if (session !== null)
       return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);
-    // Otherwise the browser would be redirected here after every sign-in, endlessly.
+    // Refuse, because otherwise the browser would be redirected here after every sign-in,
+    // endlessly.
     if (hasTooMany(request.headers.cookie))
       throw new Refusal('too_many_cookies', { retryPath: retryPathOf(destination, redirects) });
 

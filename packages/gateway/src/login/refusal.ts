@@ -248,7 +248,7 @@ export const REFUSALS = {
 export type RefusalCode = keyof typeof REFUSALS;
 
 /**
- * Thrown by a check; install.ts answers it with an error page. `detail` appears only in the log and
+ * Thrown by a check. install.ts answers with an error page. `detail` appears only in the log and
  * contains no secret.
  */
 export class Refusal extends CodedError<RefusalCode> {

@@ -9,13 +9,13 @@ import { ApiError, type Client } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 
 /**
- * Limit of the queue while the control plane is unreachable. The gateway's own log has a line for
- * each login in any case.
+ * Maximum number of reports that wait while the control plane is unreachable. The gateway's own log
+ * has a line for each login in any case.
  */
 const MAX_QUEUED = 500;
 /**
- * Anybody can cause refusals, so they have a queue of their own, and sign-ins and sign-outs go
- * first.
+ * Maximum number of refusals that wait. Anybody can cause refusals, so they have their own queue,
+ * and sign-ins and sign-outs are sent first.
  */
 const MAX_REFUSALS = 200;
 const MAX_TRIES = 6;

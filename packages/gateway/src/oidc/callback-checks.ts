@@ -13,7 +13,7 @@ import { identityOf } from './identity.ts';
 import { ProviderUnavailable } from './fetch.ts';
 import type { Claimed, Provider } from './provider.ts';
 
-/** The checks fill in the fields that are null at first. */
+/** The state of the checks, which fill in the fields that are null at first. */
 export type CallbackState = {
   readonly context: Context;
   /** The address to which the browser returned. */
@@ -96,14 +96,14 @@ function providerSentNoError({ query, providerId }: CallbackState): void {
   });
 }
 
-/** RFC 6749 section 4.1.2 */
+/** RFC 6749 section 4.1.2: the answer contains a code. */
 function codeIsThere({ query }: CallbackState): void {
   if (parameter(query, 'code') === undefined) throw new Refusal('code_missing');
 }
 
 /**
- * RFC 6749 section 4.1.3 with RFC 7636 section 4.5; OpenID Connect Core section 3.1.3.7 for the
- * content of the ID token.
+ * Redeems the code (RFC 6749 section 4.1.3 with RFC 7636 section 4.5) and checks the content of the
+ * ID token (OpenID Connect Core section 3.1.3.7).
  */
 async function codeGivesIdentity(s: CallbackState): Promise<void> {
   s.claimed = await required(s.provider).claims(s.url, required(s.attempt));
@@ -119,8 +119,8 @@ function emailIsUsable(s: CallbackState): void {
 }
 
 /**
- * OpenID Connect Core section 5.1, `email_verified`: anybody can enter another person's address as
- * an unverified address.
+ * OpenID Connect Core section 5.1, `email_verified`: an unverified address proves no identity,
+ * because anybody can enter another person's address.
  */
 function emailIsVerified({ claimed }: CallbackState): void {
   if (!required(claimed).verified) throw new Refusal('email_unverified');
@@ -167,8 +167,8 @@ function userIsEnabled({ identity, context }: CallbackState): void {
 }
 
 /**
- * A session that starts now would count as older than the deletion, so the browser would be
- * redirected here endlessly.
+ * Refuses a person who was deleted a moment ago. A session that starts now would count as older
+ * than the deletion, so the browser would be redirected here endlessly.
  */
 function userIsNotJustDeleted({ identity, context }: CallbackState): void {
   if (context.policy.view().isDeleted(required(identity).email, context.now()))

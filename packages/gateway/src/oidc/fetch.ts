@@ -4,8 +4,8 @@
  */
 
 /**
- * The provider gave no usable answer: unreachable, too slow, an error, or invalid data. The gateway
- * answers 503.
+ * Thrown if the provider gave no usable answer: it is unreachable or too slow, or it sent an error
+ * or invalid data. The gateway answers 503.
  */
 export class ProviderUnavailable extends Error {
   override name = 'ProviderUnavailable';
@@ -16,7 +16,7 @@ const MAX_ANSWER_BYTES = 512 * 1024;
 
 export type Fetch = (url: string, init?: RequestInit) => Promise<Response>;
 
-/** Reads the whole body, so that callers do not wait for the network again. */
+/** Creates a fetch that reads the whole body, so that callers do not wait for the network again. */
 export function createProviderFetch(timeoutMs: number = PROVIDER_TIMEOUT_MS): Fetch {
   return async (url, init = {}) => {
     const timeout = AbortSignal.timeout(timeoutMs);

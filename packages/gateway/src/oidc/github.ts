@@ -35,7 +35,7 @@ export function createGithubProvider(options: GithubOptions): Provider {
 
   async function accessToken(code: string, redirectUri: string, verifier: string): Promise<string> {
     const { clientId } = options;
-    // RFC 6749 section 4.1.3, RFC 7636 section 4.5
+    // Parameters of RFC 6749 section 4.1.3 and RFC 7636 section 4.5.
     const body = new URLSearchParams({
       grant_type: 'authorization_code',
       client_id: clientId,

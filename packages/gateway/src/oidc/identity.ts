@@ -14,7 +14,7 @@ const MAX_AVATAR = 2000;
 export function identityOf(claimed: Claimed, provider: string): Identity | null {
   const claimedEmail = trimOws(claimed.email ?? '');
   const email = claimedEmail.toLowerCase();
-  // Before lower case: characters outside ASCII could become ASCII.
+  // Check before the conversion to lower case, which can turn other characters into ASCII.
   if (!/^[!-~]+$/.test(claimedEmail)) return null;
   if (email.length > MAX_EMAIL || !/^[^@\s,;<>"]+@[^@\s,;<>"]+$/.test(email)) return null;
   return { email, name: nameOf(claimed.name), avatar_url: avatarOf(claimed.avatar_url), provider };

@@ -1,6 +1,6 @@
 /**
- * Checks that a provider still answers before a browser is redirected to it; the metadata can be
- * minutes old. Probes one at a time.
+ * Checks that a provider still answers before a browser is redirected to it, because the metadata
+ * can be minutes old. Sends one probe at a time.
  */
 import { type Fetch, ProviderUnavailable } from './fetch.ts';
 
@@ -10,7 +10,7 @@ export type Liveness = {
   probing: Promise<void> | null;
 };
 
-/** Validity of a probe of the authorization endpoint, after a success and after a failure. */
+/** Time for which the result of a probe is valid, after a success and after a failure. */
 const ALIVE_MS = 5_000;
 const DEAD_MS = 2_000;
 const PROBE_TIMEOUT_MS = 2_000;

@@ -21,10 +21,10 @@ export type MetadataOptions = {
   id: string;
   issuer: string;
   clientId: string;
-  /** A reload replaces the value. */
+  /** The client secret, which a reload can replace. */
   clientSecret: Live<string | undefined>;
   fetch: Fetch;
-  /** Clock for durations in ms. */
+  /** Monotonic clock in ms. */
   monotonic: () => number;
 };
 type Discovered = { config: Configuration; signatures: Signatures; at: number };
@@ -32,7 +32,7 @@ export type Metadata = {
   readonly options: MetadataOptions;
   readonly issuer: URL;
   /**
-   * Whether plain http is allowed. config.ts allows it only for an issuer at loopback, and the
+   * True if plain http is allowed. config.ts allows it only for an issuer at loopback, and the
    * endpoints in the metadata must not be weaker than the issuer.
    */
   readonly insecure: boolean;

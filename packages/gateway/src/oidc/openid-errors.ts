@@ -10,7 +10,7 @@ import { ProviderUnavailable } from './fetch.ts';
 export function translate(id: string, error: unknown): Error {
   const unreachable = causes(error).find((e) => e instanceof ProviderUnavailable);
   if (unreachable !== undefined) return unreachable;
-  // RFC 6749 section 5.2
+  // Error codes of RFC 6749 section 5.2.
   if (error instanceof ResponseBodyError && error.error === 'invalid_grant')
     return new Refusal('code_refused', { cause: error });
   if (error instanceof ResponseBodyError && error.error === 'access_denied')

@@ -16,7 +16,7 @@ export type ProviderOverrides = {
   monotonic?: () => number;
 };
 
-/** `secrets`: a reload replaces the client secrets. */
+/** `secrets` returns the client secrets, which a reload can replace. */
 export function createProviders(
   { config, secrets }: Pick<GatewayDeps, 'config' | 'secrets'>,
   overrides: ProviderOverrides = {},

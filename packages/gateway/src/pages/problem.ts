@@ -7,9 +7,9 @@ export type ProblemPage = {
   title: string;
   what: string;
   todo: string;
-  /** Also appears in the log. */
+  /** Reference that also appears in the log. */
   reference: string;
-  /** Button with a checked address of this platform. */
+  /** Button that leads to a checked address of this platform. */
   action?: { href: string; label: string } | null;
 };
 
@@ -42,8 +42,8 @@ export function refusalPage(
 }
 
 /**
- * For a browser that did not send back the nonce cookie of /verify. Another redirect would cause an
- * endless loop.
+ * Renders the page for a browser that did not send back the nonce cookie of /verify. Another
+ * redirect would cause an endless loop.
  */
 export function cookiesBlockedPage(reference: string, pageUrl: string): string {
   return problemPage({

@@ -15,7 +15,7 @@ export function choicePage(options: {
   });
 }
 
-/** For a form that arrived without a session. */
+/** Renders the page after a form that arrived without a session. */
 export function lostFormPage(href: string): string {
   return renderPage({
     title: 'Your form was not sent',

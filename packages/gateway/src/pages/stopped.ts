@@ -1,6 +1,6 @@
 /**
- * The page of a stopped project. The reverse proxy fetches it, so it loads nothing and names
- * nothing.
+ * The page of a stopped project. The reverse proxy fetches it for any project, so it loads no files
+ * and does not name the project.
  */
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
