@@ -1,5 +1,6 @@
 /**
- * `berth install`: writes the settings and secrets of this machine's parts, and starts their units.
+ * `berth install`: writes the settings and secrets of the parts on this machine, and starts their
+ * units.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -118,7 +119,7 @@ async function installCompose({ values }: Options): Promise<number> {
   return 0;
 }
 
-/** Returns false when the operator says no. */
+/** Asks and writes the changes. Returns false if the operator declines. */
 async function write(changes: readonly Change[], yes: boolean): Promise<boolean> {
   if (changes.length === 0) {
     print('nothing to change');
@@ -137,7 +138,7 @@ async function write(changes: readonly Change[], yes: boolean): Promise<boolean>
   return true;
 }
 
-/** The users that the package makes. `find`: reads the users of this machine. */
+/** Returns the users that the package creates. `find` looks up a user of this machine. */
 export function usersOf(
   find: (name: string) => Owner | undefined = userNamed,
 ): Users | { problem: string } {
@@ -163,7 +164,10 @@ export function usersOf(
   };
 }
 
-/** `all` collects the problems of the options and the secrets. */
+/**
+ * Reads further inputs of the installation. `all` collects the problems of the options and the
+ * secrets.
+ */
 async function extrasOf(
   { values }: Options,
   settings: Settings,
@@ -208,13 +212,15 @@ async function extrasOf(
   };
 }
 
-/** Returns the path of the SQLite database; undefined for another engine. */
+/** Returns the path of the SQLite database, or undefined for another engine. */
 function databaseFile(url: string | undefined, state: string): string | undefined {
   if (url === undefined) return `${state}/berth.db`;
   return url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
 }
 
-/** Returns the secrets of an earlier control plane. `env`: its settings. */
+/**
+ * Returns the secrets and the database state that an older control plane left. `env`: its settings.
+ */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
@@ -225,7 +231,8 @@ export function stateOf(
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
     hasDatabase: hasFile || url !== undefined,
-    // A new PostgreSQL database is empty. The last step of an earlier run wrote this setting.
+    // A new PostgreSQL database is empty. An older run wrote SECRETS_KEY_FILE in its last step, so
+    // the database can have values.
     needsKey: hasFile || (file === undefined && env.has('SECRETS_KEY_FILE')),
   };
 }
@@ -249,8 +256,8 @@ function acmeOf(
 
 const MOST_SECRET = 4_096;
 /**
- * Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an
- * argument, because other users can read those.
+ * Reads a secret from a file, from standard input (`-`), or from a hidden prompt. A secret is never
+ * an argument, because other users can read arguments.
  */
 async function secretFrom(
   flag: string,
@@ -308,8 +315,8 @@ async function gatewaySecret(file: string | undefined): Promise<string | undefin
 }
 
 /**
- * Returns the address from which this machine reaches the control plane. The proxy beside the
- * control plane reaches this machine there.
+ * Returns the local address that this machine uses to connect to the control plane. The proxy,
+ * which runs beside the control plane, reaches this machine at that address.
  */
 function ownAddress(url: string): Promise<string | undefined> {
   const { hostname, port, protocol } = new URL(url);

@@ -47,14 +47,13 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 waits for another mach
 
 const WAITS = 3;
 /**
- * Time for the processes of this machine to take a value, and for those of other machines to
- * report.
+ * Time in ms for processes on this machine to reload the file, and for other machines to report.
  */
 const TAKE_MS = 30_000;
 const ELSEWHERE_MS = 3_000;
 const POLL_MS = 400;
 
-/** `read`: tests replace the processes. */
+/** Runs `berth rotate`. `read`: tests replace it. */
 export const runRotate = (args: string[], read: ReadRotation = readRotation): Promise<number> =>
   runCommand('rotate', USAGE, args, () => rotate(args, read));
 
@@ -110,7 +109,8 @@ const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: an agent can have an old file that it does not need.
+ * Returns whether the copy's process verifies with the secret. Other copies do not count: an agent
+ * can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
@@ -150,7 +150,8 @@ async function begin(
     );
   if (next === undefined) {
     next = secret.make();
-    // Write the fingerprint first, so that the next run knows which value in a file is the new one.
+    // Write the fingerprint before the files, so that the next run knows which value is the new
+    // one.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;
@@ -324,7 +325,7 @@ async function printUsers(
   if (blocking.length === 0) print('nothing uses the earlier value any more');
 }
 
-/** Replaces the files of another machine, with the content from the machine of the rotation. */
+/** Replaces the copies on this machine with values from the machine that runs the rotation. */
 async function takeFrom(
   secret: RotatedSecret,
   how: How,
@@ -353,15 +354,15 @@ async function takeFrom(
 }
 
 function write(copy: Copy, values: readonly string[], secret: RotatedSecret): boolean {
-  // Refuse the same values as the processes.
+  // Refuse the same values that the processes would refuse.
   valuesIn(values.join(','), copy.path, secret);
   return writeCopy(copy, values);
 }
 
 type Verifier = ReturnType<typeof verifiersIn>[number];
 /**
- * Waits until all running verifiers have taken a value. Returns the others: on this machine after
- * TAKE_MS, elsewhere soon.
+ * Waits until all running verifiers have the new value. Returns the verifiers that still wait after
+ * TAKE_MS (if one is on this machine) or after ELSEWHERE_MS.
  */
 async function untilTaken(
   secret: RotatedSecret,
