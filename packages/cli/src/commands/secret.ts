@@ -1,5 +1,6 @@
 /**
- * Verbs of secrets. A value comes from a prompt or from standard input, and no command prints one.
+ * Commands for secrets. A value comes from a prompt or from standard input, and no command prints
+ * it.
  */
 import { ROUTES } from '@berth/wire/routes';
 import type { Secret } from '@berth/wire/secret';
@@ -167,7 +168,7 @@ async function importFile(
           body: { value, ...settings },
         });
       } catch (error) {
-        // Each secret is a request of its own.
+        // Name the secrets that were set, because each one is a separate request.
         cli.say(
           set.length === 0
             ? `${one} was refused; nothing was changed`
