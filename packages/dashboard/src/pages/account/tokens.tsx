@@ -34,7 +34,8 @@ export function TokenForm({ onCreated }: { onCreated: (token: string) => void })
     ({ token }) => {
       onCreated(token);
       setName('');
-      // The next token has the least rights again. The limit to projects stays.
+      // Reset the role, so that the next token starts with the least rights. The restriction to
+      // projects stays.
       setRole('viewer');
       setDays(DEFAULT_DAYS);
     },

@@ -1,4 +1,7 @@
-/** The reason for this node: every node with its terms, and why others were refused. */
+/**
+ * The reason why this node was chosen: the score terms of every node, and why other nodes were
+ * refused.
+ */
 import type { Deployment } from '@berth/wire/deployment';
 import {
   cachedDatasetsColumn,
