@@ -12,7 +12,7 @@ export type Renderer = {
   show(steps: readonly Step[]): void;
   /** Prints a sentence above the steps. */
   note(text: string): void;
-  /** Draws the steps one last time and stops. A second call has no effect. */
+  /** Stops drawing and leaves the steps on the screen. A second call has no effect. */
   end(): void;
 };
 

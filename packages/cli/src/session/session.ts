@@ -3,8 +3,14 @@
  *
  *   stored token ── still valid ──▶ use it
  *        │ expires within a minute, or the API answers 401
- *        ▼ under the lock: another process can have renewed it meanwhile
- *   refresh token ── refused (used before, or lost by a killed process) ──▶ device token ── refused ──▶ "sign in again", exit 4
+ *        ▼ under the lock, because another process might renew it at the same time
+ *   refresh token ── accepted ──▶ use the new token
+ *        │ refused: used before, or lost by a killed process
+ *        ▼
+ *   device token ── accepted ──▶ open a new session
+ *        │ refused
+ *        ▼
+ *   "sign in again", exit 4
  */
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import type { LoginAnswer } from '@berth/wire/access';

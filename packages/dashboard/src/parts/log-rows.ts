@@ -24,7 +24,7 @@ const SHOWN = 2;
  * whether the previous line belongs to one.
  */
 function isFrame(text: string, before: boolean): boolean {
-  // BuildKit puts the number and time of its step before each line: "#8 1.902 at …".
+  // BuildKit puts the number and time of its step before each line: "#8 1.902     at …".
   const step = text[0] === '#' ? /^#\d+ \d+\.\d+ (?=\s)/.exec(text)?.[0] : undefined;
   if (step !== undefined) return isFrame(text.slice(step.length), before);
   const first = text[0];

@@ -51,8 +51,7 @@ const isAddress = (text: string): boolean =>
 
 /**
  * Reads the repository of the last call. The repository of `project` is read with the project's git
- * access. `found` is null until the builder has answered; a found branch stays if the look at
- * another branch fails.
+ * access. `found` is null until the builder has answered.
  */
 export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Look {
   const [state, setState] = useState<State | null>(null);

@@ -11,7 +11,10 @@ import {
 } from '@mantine/core';
 import type { ReactNode } from 'react';
 
-/** Shade 7 on white and shade 4 on dark have a contrast of at least 4.5 (WCAG 2.2, 1.4.3). */
+/**
+ * The main color. Shade 7 on white and shade 4 on dark have a contrast of at least 4.5 (WCAG 2.2,
+ * 1.4.3).
+ */
 const harbor: MantineColorsTuple = [
   '#e3fafc',
   '#c5f6fa',

@@ -6,7 +6,7 @@ import type { Result } from './result.ts';
 
 export type Checked = { check: string; results: readonly Result[] };
 
-/** Wraps at word boundaries, with a hanging indent. */
+/** Wraps a text at word boundaries, with a hanging indent. */
 function wrapped(text: string, indent: string, width: number): string {
   const lines: string[] = [];
   let line = '';

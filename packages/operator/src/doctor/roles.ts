@@ -9,7 +9,7 @@ import type { System } from './system.ts';
 export const ROLES = ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 'agent'] as const;
 export type MachineRole = (typeof ROLES)[number];
 
-/** One process of Berth on this machine. */
+/** One Berth process on this machine. */
 export type Instance = {
   role: MachineRole;
   /** Name as in files and units, for example `agent-builder`. */

@@ -30,7 +30,7 @@ export type System = {
   env: Readonly<Record<string, string | undefined>>;
   now(): number;
   isRoot: boolean;
-  /** Version of the Node.js that runs Berth here. */
+  /** Version of the Node.js that runs this process. */
   nodeVersion: string;
   /** Returns undefined if the file does not exist. Throws other errors. */
   read(path: string): Promise<string | undefined>;

@@ -231,8 +231,8 @@ export function stateOf(
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
     hasDatabase: hasFile || url !== undefined,
-    // A new PostgreSQL database is empty. An older run wrote SECRETS_KEY_FILE in its last step, so
-    // the database can have values.
+    // A new PostgreSQL database is empty. If SECRETS_KEY_FILE is set, an older run finished, so the
+    // database can have values.
     needsKey: hasFile || (file === undefined && env.has('SECRETS_KEY_FILE')),
   };
 }

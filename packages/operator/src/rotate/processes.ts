@@ -87,8 +87,8 @@ async function run(
 }
 
 /**
- * Asks the database if this machine has a control plane; otherwise asks the control plane, with the
- * gateway's secret. Returns null if the machine has neither a control plane nor a gateway.
+ * Asks the database if this machine has a control plane; otherwise asks the control plane with the
+ * gateway's secret. Returns null if this machine has neither a control plane nor a gateway.
  */
 export async function readRotation(how: How): Promise<Rotation | null> {
   const { etc } = how;

@@ -1,13 +1,12 @@
 /**
- * `berth rotate`. A value is added everywhere before anything uses it, because two processes never
- * change at the same moment:
+ * `berth rotate`: replaces a secret in three steps. Every file gets the new value before any process
+ * uses it, because two processes never reload at the same moment:
  *
- *   added      the new value stands last in every file: all verifiers accept it, and nobody uses it
- *   in front   the new value stands first: signers use it, and the earlier values are still accepted
- *   finished   the earlier values are gone
+ *   added      the new value is last in every file: verifiers accept it, and no signer uses it
+ *   in front   the new value is first: signers use it, and verifiers still accept the older values
+ *   finished   the older values are removed
  *
- * Each step reads where the last run stopped from the files themselves, so the next run
- * after a kill continues there.
+ * Each run reads the current step from the files themselves, so a run after a kill continues there.
  */
 import { hostname } from 'node:os';
 import { text } from 'node:stream/consumers';

@@ -88,7 +88,7 @@ function UsedDatasets({ tagged, datasetOf }: { tagged: TaggedProject; datasetOf:
 }
 
 /**
- * The default mode. The person must choose a mode that lets the container change files each time.
+ * The default mode. A mode that lets the container change files must be chosen for each dataset.
  */
 const SAFE_MODE: MountMode = 'dependency';
 

@@ -38,7 +38,7 @@ export type SettingsDraft = {
 export function useSettingsDraft(project: Project, etag: string | null): SettingsDraft {
   const [start, setStart] = useState(() => startOf(project, etag));
   const [draft, setDraft] = useState(start.draft);
-  // Right after the own change, the page still has the project from before that change.
+  // Right after a save, the page still has the project from before the save.
   const isOld = project.updated_at < start.at;
   const theirs = FIELD_NAMES.filter(
     (name) =>
