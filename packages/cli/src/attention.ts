@@ -42,10 +42,7 @@ export type Overview = {
 const RECENT = 1_000;
 /** Share of a disk below which its free space needs attention. */
 const DISK_FULL = 0.1;
-/**
- * Maximum number of projects on an offline node for which a command is shown; the others are
- * counted.
- */
+/** Maximum number of projects with a command on an offline node; the others are counted. */
 const MAX_COMMANDS = 3;
 
 const IN_PROGRESS: readonly string[] = ['pending', 'building', 'built', 'deploying'];

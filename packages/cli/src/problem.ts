@@ -15,10 +15,7 @@ export const EXIT = {
 } as const;
 export type Exit = (typeof EXIT)[keyof typeof EXIT];
 
-/**
- * An error with its exit code. `next`: the next command or action. `shown`: the text is already on
- * stderr.
- */
+/** An error with its exit code. `next`: what to do. `shown`: the text is already on stderr. */
 export class CliError extends Error {
   override name = 'CliError';
   readonly exit: Exit;

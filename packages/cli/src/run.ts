@@ -127,8 +127,7 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     const args = given.slice(0, command.args?.length ?? 0).flat() as (string | undefined)[];
     const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
     const cli = createCli(io, options);
-    // Check required options here: the parser would also demand them from subcommands (`node
-    // join-token list`).
+    // Check here: the parser would also demand the option from subcommands.
     const missing = (command.options ?? []).find(
       (o) => o.required === true && options[optionOf(o).attributeName()] === undefined,
     );

@@ -222,10 +222,7 @@ async function byDevice(
   return { answer: await firstExchange(cli, url, deviceToken), deviceToken };
 }
 
-/**
- * A gateway can take up to 5 s to learn about a token that another gateway issued, so early
- * refusals are retried.
- */
+/** A gateway can take up to 5 s to learn another gateway's token: retry early refusals. */
 const TOKEN_KNOWN_MS = 5_000;
 const LOOK_AGAIN_MS = 250;
 async function firstExchange({ io }: Cli, url: string, deviceToken: string): Promise<LoginAnswer> {

@@ -1,7 +1,4 @@
-/**
- * The type of a row in the command table. Help, completion, docs/cli.md and the parser are made
- * from these rows.
- */
+/** A row of the command table. Help, completion, docs/cli.md and the parser use these rows. */
 import type { RouteName } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { usage } from '../problem.ts';
@@ -34,10 +31,7 @@ export type Command = {
   detail?: string;
   args?: readonly Argument[];
   options?: readonly Option[];
-  /**
-   * The command is about one project: it has the option `--project`, and finds the project of the
-   * current folder.
-   */
+  /** The command is about one project: it has `--project`, or uses the folder's project. */
   aboutProject?: true;
   /** Routes that the command requests. */
   routes: readonly RouteName[];

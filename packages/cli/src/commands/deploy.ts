@@ -174,10 +174,7 @@ async function projectNames(cli: Cli): Promise<ReadonlyMap<string, string>> {
   return new Map(projects.map(({ id, name }) => [id, name]));
 }
 
-/**
- * Formats deployments as a table. `names`: project names by id, if the rows belong to several
- * projects.
- */
+/** Formats deployments as a table. `names`: project names by id, for several projects. */
 export const deploymentTable = (
   cli: Cli,
   items: readonly DeploymentItem[],
@@ -212,10 +209,7 @@ export const deploymentTable = (
         },
       ]);
 
-/**
- * Sends a request that creates a deployment. The idempotency key makes a retry safe if the first
- * answer was lost.
- */
+/** Sends a request that creates a deployment. The idempotency key makes a retry safe. */
 export async function request(
   cli: Cli,
   send: (headers: Record<string, string>) => Promise<Deployment>,

@@ -18,10 +18,7 @@ type ListName = {
 }[RouteName];
 type ItemOf<N extends ListName> = AnswerOf<N> extends { items: (infer T)[] } ? T : never;
 
-/**
- * Makes a command that lists all pages, or the first `--limit` items. Other fields of the query
- * become options.
- */
+/** Lists all pages, or the first `--limit` items. Other fields of the query become options. */
 export function listCommand<N extends ListName>(
   route: N,
   given: { name: string; empty: string; columns: (cli: Cli) => readonly Column<ItemOf<N>>[] },
@@ -56,10 +53,7 @@ export function listCommand<N extends ListName>(
   };
 }
 
-/**
- * Makes a command for one resource, which the argument names. Fields of the query and the body
- * become options.
- */
+/** A command for one resource: its argument. Fields of the query and body become options. */
 export function memberCommand<N extends RouteName>(
   route: N,
   given: {

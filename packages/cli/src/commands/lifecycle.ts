@@ -63,10 +63,7 @@ async function again(
   await finish(cli, project, created, detach);
 }
 
-/**
- * Throws an error that names the right command if the action is not possible. The server makes the
- * same check.
- */
+/** Throws if the action is not possible, and names the right command. The server checks too. */
 function refuse(project: Project, action: ProjectAction): void {
   const { deleting, stopped, running_deployment_id } = project;
   const why = whyNotProject(action, { deleting, stopped, running: running_deployment_id !== null });

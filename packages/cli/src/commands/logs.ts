@@ -1,7 +1,4 @@
-/**
- * `berth logs`: prints the output of a project's containers, or with --build the log of a
- * deployment.
- */
+/** `berth logs`: prints the output of a project's containers, or with --build a build log. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
@@ -148,10 +145,7 @@ async function runtimeLog(
 const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
   cli.printLine(line, () => safe(line.text));
 
-/**
- * Prints lines until Ctrl-C. After a lost connection, the stream continues after the last printed
- * line.
- */
+/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
 async function followRuntime(cli: Cli, path: string): Promise<void> {
   let last: string | null = null;
   let shown: string | null = null;

@@ -411,7 +411,7 @@ async function sayEnv(cli: Cli, project: Project, text: string): Promise<void> {
   await sayHowToApply(cli, project, ', to use it');
 }
 
-/** Returns the volumes that `--volume` gives, or an empty object without the option. */
+/** Returns the volumes that `--volume` gives. Empty without the option. */
 function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path: string }[] } {
   const volumes = volume as string[] | undefined;
   if (volumes === undefined) return {};
@@ -427,10 +427,7 @@ function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path:
   };
 }
 
-/**
- * Returns the mounts that `--dataset` gives, or an empty object without the option. Converts names
- * to ids.
- */
+/** Returns the mounts that `--dataset` gives, with ids for names. Empty without the option. */
 async function datasetsOf(
   cli: Cli,
   { dataset }: Options,

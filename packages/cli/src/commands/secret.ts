@@ -1,7 +1,4 @@
-/**
- * Commands for secrets. A value comes from a prompt or from standard input, and no command prints
- * it.
- */
+/** Commands for secrets. A value comes from a prompt or standard input, and is never printed. */
 import { ROUTES } from '@berth/wire/routes';
 import type { Secret } from '@berth/wire/secret';
 import { confirmed, readValue } from '../ask.ts';

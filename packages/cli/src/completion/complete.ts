@@ -14,10 +14,7 @@ import { type Candidate, matching, possible, type Wanted } from './words.ts';
 
 /** Maximum time in ms for a completion, because a person waits after pressing Tab. */
 const DEADLINE_MS = 1_500;
-/**
- * Accepts only names without characters that a shell interprets, because the shell inserts a name
- * unquoted.
- */
+/** Names without characters that a shell interprets: the shell inserts a name unquoted. */
 const SAFE_NAME = /^[\w.@:+][\w.@:+-]*$/;
 
 export async function complete(words: readonly string[], io: Io): Promise<void> {

@@ -66,10 +66,7 @@ const secrets: Source = async ({ client, projectOf, project }) => {
 const variables: Source = async ({ projectOf, project }) =>
   (await projectOf(project)).env_names.map((word) => ({ word, doc: '' }));
 
-/**
- * Sources of names. A key is `command: value`, or only the value: the name of an argument or an
- * option.
- */
+/** Sources of names by `command: value` or by the value alone (an argument or an option). */
 const SOURCES: Readonly<Record<string, Source>> = {
   project: projects,
   '--project': projects,

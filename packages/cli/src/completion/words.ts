@@ -26,10 +26,7 @@ const shortOf = ({ flags }: Option): string | undefined => /^-[a-zA-Z]\b/.exec(f
 const needsValue = ({ flags }: Option): boolean => flags.includes('<');
 const mayHaveValue = ({ flags }: Option): boolean => flags.includes('[');
 
-/**
- * `words`: the words after `berth`, up to the cursor. The last word is the one at the cursor and
- * can be empty.
- */
+/** `words`: the words after `berth`, up to the cursor. The last word can be empty. */
 export function possible(
   commands: readonly Command[],
   nouns: Readonly<Record<string, string>>,

@@ -22,10 +22,7 @@ export type Explained = {
   next: string;
 };
 
-/**
- * Reads the log and the project. Leaves out a part that cannot be read, because the failure itself
- * is known.
- */
+/** Reads the log and the project. Leaves out a part that cannot be read. */
 export async function explain(
   cli: Cli,
   d: Deployment,

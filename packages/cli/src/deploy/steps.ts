@@ -11,10 +11,7 @@ import { seconds } from '../output/units.ts';
 export const STEP_NAMES = ['build', 'place', 'copy', 'start', 'route', 'drain'] as const;
 export type StepName = (typeof STEP_NAMES)[number];
 export type StepState = 'running' | 'done' | 'failed' | 'stopped';
-/**
- * `detail` changes rarely, when there is something new to read; `live` changes all the time (bytes,
- * time left).
- */
+/** `detail` changes only with new facts; `live` changes all the time (bytes, time left). */
 export type Step = {
   name: StepName;
   state: StepState;

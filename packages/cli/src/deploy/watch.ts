@@ -29,10 +29,7 @@ export type WatchOptions = {
   signal?: AbortSignal;
 };
 
-/**
- * Watches the deployment. Throws CliError `unreachable` (exit 3) after `awayMs`, or the abort
- * reason of `signal`.
- */
+/** Throws CliError `unreachable` (exit 3) after `awayMs`, or the abort reason of `signal`. */
 export async function watchDeployment(
   cli: Cli,
   id: string,

@@ -68,8 +68,7 @@ export async function serveHttp(
   const isLocal = LOOPBACK.includes(at.host);
 
   async function answer(request: IncomingMessage, reply: ServerResponse): Promise<void> {
-    // Refuse DNS rebinding: a web page that points its own name at this address sends that name in
-    // Host and Origin.
+    // Refuse DNS rebinding: a hostile page sends its own name in Host and Origin.
     if (
       isLocal &&
       !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin))
@@ -86,8 +85,7 @@ export async function serveHttp(
         'send a personal API token of Berth as a Bearer token: berth token create NAME',
       );
     }
-    // Each request is complete in itself, so the server keeps no sessions that somebody could
-    // steal.
+    // Each request is complete in itself, so there is no session that somebody could steal.
     if (request.method !== 'POST') return send(reply, 405, 'only POST is supported');
     const body = await bodyOf(request);
     if (body === null) return send(reply, 413, 'the request is larger than 1 MiB');

@@ -86,10 +86,7 @@ const described = ({ name, title, description, input, changes }: Tool) => ({
   },
 });
 
-/**
- * Validates the arguments. Throws an Error for a wrong argument, because some clients do not check
- * the schema.
- */
+/** Throws an Error for a wrong argument, because some clients do not check the schema. */
 function argumentsOf(tool: Tool, given: Record<string, unknown>): Record<string, string> {
   const unknown = Object.keys(given).filter((key) => !Object.hasOwn(tool.input, key));
   if (unknown.length > 0) throw new Error(`${tool.name} has no argument ${unknown.join(', ')}`);

@@ -1,7 +1,4 @@
-/**
- * Tools of the MCP server: questions about the platform, and with --allow-changes also deploy and
- * rollback.
- */
+/** Tools of the MCP server: questions, and with --allow-changes also deploy and rollback. */
 import { defined } from '@berth/kit/defined';
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';

@@ -1,10 +1,7 @@
 /** Formats text for terminals: safe, in columns, and with colours if the terminal allows them. */
 import { stripVTControlCharacters } from 'node:util';
 
-/**
- * Matches control characters except tab and newline, and characters that reverse the text
- * direction.
- */
+/** Matches control characters (not tab and newline) and characters that reverse text. */
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|(?![\t\n])\p{Cc}/gu;
 
 /**

@@ -1,7 +1,4 @@
-/**
- * Says how a settings change takes effect, and gives no advice that would undo a stop or a
- * rollback.
- */
+/** Says how a settings change takes effect, without advice that undoes a stop or a rollback. */
 import { ApiError } from '@berth/wire/client';
 import type { Cli } from '../cli.ts';
 import { isAway } from '../problem.ts';

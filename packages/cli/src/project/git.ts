@@ -37,10 +37,7 @@ async function git(io: Io, args: readonly string[]): Promise<string | null> {
 
 /** Maximum number of remotes whose addresses are read. */
 const MAX_REMOTES = 50;
-/**
- * Returns the addresses that git itself uses: `url.<base>.insteadOf` can replace the configured
- * address.
- */
+/** Returns the addresses that git uses: `url.<base>.insteadOf` can replace the configured one. */
 async function remotesOf(io: Io): Promise<Repository['remotes']> {
   const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
   const remotes = await Promise.all(

@@ -1,7 +1,4 @@
-/**
- * Finds the project of `berth deploy`: the selected project, or a new one for a folder that has
- * none.
- */
+/** Finds the project of `berth deploy`: the selected project, or a new one for this folder. */
 import { basename } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import type { ProjectCreate } from '@berth/wire/project';

@@ -106,10 +106,7 @@ async function similarNames(session: Session, name: string): Promise<string[]> {
     .map((one) => one.name);
 }
 
-/**
- * Returns the number of inserted, removed, replaced and swapped characters. A result above `most`
- * is not exact.
- */
+/** Returns the number of character edits and swaps. A result above `most` is not exact. */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most || a.length > 100) return most + 1;
   let before: number[] = [];

@@ -1,7 +1,4 @@
-/**
- * Stores the Berth addresses to which this person signed in: `contexts.json` in
- * $XDG_CONFIG_HOME/berth.
- */
+/** Berth addresses to which this person signed in: `contexts.json` in $XDG_CONFIG_HOME/berth. */
 import { join } from 'node:path';
 import type { CliConfig } from '../config.ts';
 import { usage } from '../problem.ts';

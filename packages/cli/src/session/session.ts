@@ -34,10 +34,7 @@ export type Session = {
   mustRenew(): boolean;
 };
 
-/**
- * `token` returns a token that the API accepts. `refusedToken`: the token that the API has just
- * refused.
- */
+/** `token` returns a valid token. `refusedToken`: the token that the API has just refused. */
 type Source = { token(refusedToken: string | null): Promise<string>; mustRenew(): boolean };
 
 export function openSession(io: Io, url: string, given: string | undefined): Session {
@@ -45,8 +42,7 @@ export function openSession(io: Io, url: string, given: string | undefined): Ses
   async function send(address: string, request: HttpRequest): Promise<HttpAnswer> {
     const token = await source.token(null);
     const answer = await open(address, withToken(request, token));
-    // Do not renew the token after an HTML page: it comes from a proxy, which does not know Berth
-    // tokens.
+    // Do not renew after an HTML page: it is from a proxy, which knows no Berth tokens.
     if (answer.status !== 401 || !/json/.test(answer.header('content-type') ?? '')) return answer;
     answer.message.resume();
     return open(address, withToken(request, await source.token(token)));

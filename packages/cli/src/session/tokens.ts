@@ -1,7 +1,4 @@
-/**
- * Stores the person's tokens for each address, in files of mode 0600 in
- * $XDG_STATE_HOME/berth/tokens.
- */
+/** The person's tokens for each address: files of mode 0600 in $XDG_STATE_HOME/berth/tokens. */
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoginAnswer } from '@berth/wire/access';
@@ -45,8 +42,7 @@ export function tokenStore(config: CliConfig, url: string): TokenStore {
     read() {
       assertPrivate(path);
       const stored = readJson(path) as Tokens | undefined;
-      // The file names its address, so that the token in a renamed file is not sent to another
-      // server.
+      // The file names its address, so that a renamed file sends no token to another server.
       return stored === undefined || new URL(stored.url).origin !== new URL(url).origin
         ? null
         : stored;

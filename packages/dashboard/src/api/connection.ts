@@ -1,7 +1,4 @@
-/**
- * The connection state: whether the control plane answers, and since when. All parts of the page
- * read it.
- */
+/** The connection state, which all parts of the page read: does the control plane answer? */
 import { useSyncExternalStore } from 'react';
 
 /**

@@ -35,16 +35,12 @@ export function useApiMutation<N extends RouteName>(
       then?.(answer);
     },
     onError: (error) => {
-      // Refetch, so that the page shows the other person's values beside the text that this person
-      // typed.
+      // Refetch, so that the page shows the other person's values beside the typed text.
       if (error instanceof ApiError && error.code === 'changed_meanwhile')
         void queries.invalidateQueries();
     },
   });
-  /**
-   * Keys of running changes. An equal change is a double click, or a second Enter on a slow
-   * network.
-   */
+  /** Keys of running changes. An equal change is a double click, or a second Enter. */
   const running = useRef(new Set<string>());
   return {
     run: async (input) => {

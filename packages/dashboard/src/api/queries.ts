@@ -1,7 +1,4 @@
-/**
- * Queries of the page. A query's key is its route name and input, so that events can mark stale
- * queries.
- */
+/** Queries of the page. A query's key is its route and input, so that events can mark it. */
 import {
   type InfiniteData,
   infiniteQueryOptions,
@@ -26,10 +23,7 @@ const ME: RouteName = 'me';
 const EVENTS = 100;
 let person: string | null = null;
 
-/**
- * Removes the answers of the previous person. Session mounts the page again, and the page fetches
- * its data.
- */
+/** Removes the answers of the previous person. Session mounts the page again. */
 function take(me: AnswerOf<'me'>): void {
   if (person !== null && person !== me.id) {
     queries.removeQueries({ predicate: ({ queryKey: [name] }) => name !== ME });
@@ -69,10 +63,7 @@ export const apiQuery = <N extends RouteName>(name: N, input: Input<N>) =>
       call(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/**
- * Reads a resource and keeps it up to date. `everyMs`: polls at this interval, for data that no
- * event announces.
- */
+/** Reads a resource and keeps it up to date. `everyMs`: polls for data without events. */
 export const useApiQuery = <N extends RouteName>(
   name: N,
   input: Input<N>,

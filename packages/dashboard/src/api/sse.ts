@@ -1,7 +1,4 @@
-/**
- * Reads event streams of the control plane. `EventSource` cannot distinguish a 401 from a lost
- * connection.
- */
+/** Reads event streams. `EventSource` cannot distinguish a 401 from a lost connection. */
 import { createFrameReader, type Frame } from '@berth/wire/event-stream';
 
 /** Yields the frames of a stream until it ends. Throws if no byte arrives for `silenceMs`. */

@@ -22,10 +22,7 @@ const root = createRootRoute({
   validateSearch: textSearch,
 });
 
-/**
- * Loads a module. If that fails, reports `outdated`, because an upgrade removes the files of the
- * old page.
- */
+/** Loads a module. A failure means `outdated`: an upgrade removes the files of the old page. */
 async function load<M>(module: Promise<M>): Promise<M> {
   try {
     return await module;

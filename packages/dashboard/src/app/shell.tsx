@@ -193,10 +193,7 @@ const ShortcutHelp = ({ shortcuts, ...dialog }: ShortcutHelpProps) => (
   </Dialog>
 );
 
-/**
- * Moves the focus to the heading after a navigation, and announces the page title to screen
- * readers.
- */
+/** Moves the focus to the heading after a navigation, and announces the page title. */
 function Announcer() {
   const path = useRouterState({ select: (state) => state.resolvedLocation?.pathname });
   const first = useRef(true);

@@ -39,10 +39,7 @@ export const DeploymentPage = () => {
 function LoadedDeployment({ deployment }: { deployment: Deployment }) {
   const { data: project } = useApiQuery('getProject', { params: { id: deployment.project_id } });
   const { actions, error } = useDeploymentActions(deployment, project);
-  /**
-   * The project name; null until it is read, because people could copy a command with a
-   * placeholder.
-   */
+  /** Null until the project is read: people could copy a command with a placeholder. */
   const name = project?.name ?? null;
   return (
     <PageLayout
@@ -94,10 +91,7 @@ function DeploymentLead({ deployment, stopped }: LeadProps) {
   );
 }
 
-/**
- * Returns the buttons for the actions that this deployment allows, and the error of the last
- * action.
- */
+/** Returns the buttons for the deployment's actions, and the error of the last action. */
 function useDeploymentActions(deployment: Deployment, project: Project | undefined) {
   const { id, status, project_id } = deployment;
   const navigate = useNavigate();
@@ -107,10 +101,7 @@ function useDeploymentActions(deployment: Deployment, project: Project | undefin
   const cancel = useApiMutation('cancelDeployment');
   const rollback = useApiMutation('rollback', open);
   const again = useApiMutation('createDeployment', open);
-  /**
-   * True if the deployment never served: then the page offers a new deployment instead of a
-   * rollback.
-   */
+  /** True if the deployment never served: then the page offers a new deployment. */
   const neverServed = isSettled(status) && !can('rollback_to', status);
   const params = { id: project_id };
   const actions = (

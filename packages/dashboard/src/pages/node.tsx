@@ -21,10 +21,7 @@ import { DrainPanel } from './node/drain.tsx';
 import { ToRemoveByHand } from './node/to-remove.tsx';
 import { NodeWarnings } from './node/warnings.tsx';
 
-/**
- * The page of a node, named by id or hostname. If several nodes share the hostname, the page lists
- * them.
- */
+/** The page of a node, named by id or hostname. Lists the nodes if they share the hostname. */
 export const NodePage = () => {
   const { name } = useParams({ strict: false }) as { name: string };
   const namesakes = useApiList('listNodes', { query: { name } });

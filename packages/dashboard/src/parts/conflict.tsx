@@ -13,10 +13,7 @@ type ConflictProps = {
   onKeep: () => void;
   onTake: () => void;
 };
-/**
- * Shows both values inside a form and lets the person choose. The caller sends no change before the
- * choice.
- */
+/** Shows both values inside a form. The caller sends no change before the person chooses. */
 export function Conflict({ title, children, keep, onKeep, onTake }: ConflictProps) {
   const note = useRef<HTMLDivElement>(null);
   /** Moves the focus to the submit button, because the pressed button disappears with the note. */

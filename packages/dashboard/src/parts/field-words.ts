@@ -1,7 +1,4 @@
-/**
- * Labels for the fields of a project. Errors need labels on every page, so this file loads no
- * schema.
- */
+/** Labels of project fields. Every page needs labels for errors, so this file loads no schema. */
 
 export type Words = {
   label: string;

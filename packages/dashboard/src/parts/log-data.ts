@@ -74,8 +74,7 @@ export function useLogStream(path: string | null): LogData {
               take(frame.event, frame.data, frame.id);
             }
         } catch {
-          // The banner reports that the control plane is away; this stream continues after its last
-          // line.
+          // The banner reports the outage; this stream continues after its last line.
         }
         await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       }

@@ -1,7 +1,4 @@
-/**
- * Rows of the log viewer: which lines are shown, the context lines around a match, and folded stack
- * traces.
- */
+/** Rows of the log viewer: shown lines, context around matches, folded stack traces. */
 
 type LogText = { key: string; text: string };
 export type LogRow<L> =
@@ -40,10 +37,7 @@ function isFrame(text: string, before: boolean): boolean {
 }
 
 type Options<L> = {
-  /**
-   * Returns whether a line matches the search. Null: no search, so all lines are shown and traces
-   * are folded.
-   */
+  /** Matches the search. Null: no search, so all lines are shown and traces are folded. */
   keep: ((line: L) => boolean) | null;
   /** Number of lines to show before and after each match. */
   context: number;

@@ -205,10 +205,7 @@ function useShownRows(
 
 type Rows = ReturnType<typeof useVirtualizer<HTMLDivElement, Element>>;
 
-/**
- * Keeps the view at the end while lines arrive. `fresh` counts the new rows since the reader left
- * the end.
- */
+/** Keeps the view at the end. `fresh` counts the new rows since the reader left the end. */
 function useEnd({
   count,
   follow,
@@ -241,10 +238,7 @@ function useEnd({
   };
 }
 
-/**
- * Scrolls once, when the linked line has arrived. The caller can set the returned flag to prevent
- * the scroll.
- */
+/** Scrolls once, when the linked line has arrived. The returned flag prevents the scroll. */
 function useScrollToLink(place: number, rows: Rows) {
   const reached = useRef(false);
   useEffect(() => {

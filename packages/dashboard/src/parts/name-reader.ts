@@ -1,7 +1,4 @@
-/**
- * Reads project names by id. All reads in one turn of the event loop are batched: one request per
- * 100 ids.
- */
+/** Reads project names by id. Reads in one event-loop turn are batched, 100 ids per request. */
 import type { AnswerOf } from '@berth/wire/routes';
 
 /** Maximum number of ids in one request. */

@@ -50,10 +50,7 @@ export function besideFields(
   error: unknown,
   fields: readonly string[],
 ): {
-  /**
-   * Errors of other fields, if some errors belong to `fields`. Null: the form shows the whole
-   * problem.
-   */
+  /** Errors of other fields, if some belong to `fields`. Null: the form shows the whole problem. */
   rest: readonly string[] | null;
 } | null {
   if (error === null || error === undefined) return null;

@@ -75,10 +75,7 @@ const ORDER: readonly string[] = Object.keys(WORDS);
 const placeOf = (name: string): number =>
   ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length;
 
-/**
- * The controls of the settings in the order of the form. Fields without a label of their own come
- * last.
- */
+/** The controls of the settings in the order of the form; fields without a label are last. */
 export const FORM: readonly FieldOfForm[] = Object.keys(properties)
   .filter((name) => !Object.hasOwn(ELSEWHERE, name))
   .toSorted((a, b) => placeOf(a) - placeOf(b))

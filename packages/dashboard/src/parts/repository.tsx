@@ -1,7 +1,4 @@
-/**
- * Proposes values for forms, which a builder finds in a repository. A form also works without
- * proposals.
- */
+/** Proposes form values, which a builder finds in a repository. Forms work without them. */
 import { type LookCalls, lookAt } from '@berth/wire/look-client';
 import type { DockerfileFound, RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
 import type { Project } from '@berth/wire/project';
@@ -28,10 +25,7 @@ type State = { url: string; branch: string | null } & (
 export type Look = {
   state: State | null;
   found: RepositoryFound | null;
-  /**
-   * Resolves with the findings of a builder. Null: no findings, an error, or a newer call replaced
-   * this one.
-   */
+  /** Resolves with the findings; null if there are none, on an error, or after a newer call. */
   ask: (url: string, branch: string | null, again?: boolean) => Promise<RepositoryFound | null>;
 };
 

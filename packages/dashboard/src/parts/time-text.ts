@@ -7,10 +7,7 @@ const UNITS = [
 ] as const;
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
 
-/**
- * `at` is RFC 3339, `now` is in ms. Less than 10 s from now is "just now", even if a clock is
- * slightly ahead.
- */
+/** `at` is RFC 3339, `now` is in ms. Within 10 s is "just now", even if a clock is ahead. */
 export function relativeTime(at: string, now: number): string {
   const seconds = Math.round((Date.parse(at) - now) / 1000);
   if (Math.abs(seconds) < 10) return 'just now';

@@ -1,7 +1,4 @@
-/**
- * Shows times: relative as text, exact as a tooltip. The page has one clock, so all times change
- * together.
- */
+/** Shows times: relative as text, exact as a tooltip. All times follow one clock. */
 import { useSyncExternalStore } from 'react';
 import { exactTime, relativeTime } from './time-text.ts';
 
@@ -25,10 +22,7 @@ function subscribe(listener: () => void): () => void {
 /** Returns the time of the page's clock in ms, which changes every 10 s. */
 export const useNow = (): number => useSyncExternalStore(subscribe, () => Math.max(now, 0));
 
-/**
- * Shows “5 min ago”. The tooltip has the exact time in the browser's time zone, and screen readers
- * say it.
- */
+/** Shows “5 min ago”. The tooltip has the exact time, and screen readers say it. */
 export function Ago({ at }: { at: string }) {
   // Subscribe to the text instead of the clock: most texts stay the same for a minute or longer,
   // and then React renders nothing.

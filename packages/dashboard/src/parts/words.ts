@@ -1,10 +1,7 @@
 /** Readable words for identifiers of the API: kinds, triggers, requesters. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 
-/**
- * Converts `deployment.running` to “deployment running”, and `createDeployment` to “create
- * deployment”.
- */
+/** Converts `deployment.running` to “deployment running”, `createUser` to “create user”. */
 export const kindText = (kind: string): string =>
   kind
     .replaceAll(/([a-z])([A-Z])/g, '$1 $2')

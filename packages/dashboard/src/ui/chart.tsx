@@ -89,10 +89,7 @@ export function Chart(props: ChartProps) {
   );
 }
 
-/**
- * Draws the lines into `box`. A changed look creates a new plot; new values keep the plot and its
- * cursor.
- */
+/** Draws the lines into `box`. Only a new look creates a new plot; new values keep the cursor. */
 function usePlot(
   box: RefObject<HTMLDivElement | null>,
   { at, lines, from, to, format, steps }: ChartProps,

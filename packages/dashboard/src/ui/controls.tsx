@@ -63,8 +63,7 @@ export function Button({
     </MantineButton>
   );
   if (reason === undefined) return button;
-  // Render the same tree with and without a reason: a button that gets another parent loses the
-  // focus.
+  // Render the same tree with and without a reason: a moved button loses the focus.
   return (
     <>
       <Tooltip

@@ -146,8 +146,7 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
     const box = strip.current;
     if (box === null) return;
     const show = (): void => {
-      // Find the current link by address, because the router marks it only after the address
-      // changed.
+      // Find the link by address: the router marks it only after the address changed.
       const link = [...box.querySelectorAll('a')].find(
         ({ pathname }) => pathname === new URL(current, location.href).pathname,
       );

@@ -59,10 +59,7 @@ export const Confirm = ({ open, title, ...form }: ConfirmProps) => (
   </Dialog>
 );
 
-/**
- * The content of the dialog. The dialog unmounts it, so that a typed text does not confirm a second
- * time.
- */
+/** The content of a dialog. Closing unmounts it, so a typed text does not confirm twice. */
 function ConfirmForm({
   onClose,
   children,

@@ -63,8 +63,7 @@ export function TextField({
 }: TextFieldProps) {
   const listId = useId();
   const Input = secret ? PasswordInput : TextInput;
-  // Always render a fragment: an input that gets another parent when suggestions arrive would lose
-  // the focus.
+  // Always render a fragment: an input that moves to another parent loses the focus.
   return (
     <>
       <Input

@@ -104,10 +104,7 @@ export const OutLink = ({ href, children }: { href: string; children: ReactNode 
   </Anchor>
 );
 
-/**
- * A link to a project's site. Its text is the host, which wraps only before a dot and not inside a
- * word.
- */
+/** A link to a project's site. Its text is the host, which wraps only before a dot. */
 export const SiteLink = ({ url }: { url: string }) => (
   <OutLink href={url}>
     {url

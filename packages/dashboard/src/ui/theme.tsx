@@ -11,10 +11,7 @@ import {
 } from '@mantine/core';
 import type { ReactNode } from 'react';
 
-/**
- * The main color. Shade 7 on white and shade 4 on dark have a contrast of at least 4.5 (WCAG 2.2,
- * 1.4.3).
- */
+/** Shades 7 on white and 4 on dark have a contrast of at least 4.5 (WCAG 2.2, 1.4.3). */
 const harbor: MantineColorsTuple = [
   '#e3fafc',
   '#c5f6fa',

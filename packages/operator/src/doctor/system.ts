@@ -51,10 +51,7 @@ export type System = {
    * name has no address.
    */
   lookup(name: string): Promise<string[]>;
-  /**
-   * Returns the addresses that the domain's name servers give to the public. Throws if they cannot
-   * be asked.
-   */
+  /** Returns the addresses from the domain's name servers. Throws if they cannot be asked. */
   worldLookup(name: string, domain: string): Promise<string[]>;
   addresses(): string[];
   /**

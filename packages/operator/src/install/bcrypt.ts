@@ -9,8 +9,7 @@ import { PROGRAM_ENV } from '../lib/machine.ts';
 const ALPHABET = './ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
 
 export async function bcryptHash(password: string): Promise<string> {
-  // A salt has 128 bits: 21 random characters of 6 bits, and a fixed last character of which only 2
-  // bits count.
+  // A salt has 128 bits: 21 characters of 6 bits, and 2 bits of the last character.
   const salt = [...randomBytes(21)].map((byte) => ALPHABET[byte % 64]).join('');
   return crypt(password, `$2y$10$${salt}u`);
 }
@@ -18,10 +17,7 @@ export async function bcryptHash(password: string): Promise<string> {
 export const isBcryptOf = async (password: string, hash: string): Promise<boolean> =>
   /^\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}$/.test(hash) && (await crypt(password, hash)) === hash;
 
-/**
- * Passes the password and the setting through standard input, because other users can read
- * arguments.
- */
+/** Passes both values through standard input, because other users can read arguments. */
 async function crypt(password: string, setting: string): Promise<string> {
   const program =
     'chomp(my $setting = <STDIN>); local $/; my $password = <STDIN>; print crypt($password, ' +

@@ -46,10 +46,7 @@ export type Wanted =
   | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
   /** A password file for one user. The file `password` contains the user's password. */
   | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
-  /**
-   * A file that comes with Berth. `from` is its path below deploy/. The operator's changes are
-   * kept.
-   */
+  /** A file that comes with Berth, from this path below deploy/. The operator's changes stay. */
   | { kind: 'shipped'; path: string; access: Access; from: string; text: string }
   /** A file that both Berth and the operator edit. */
   | { kind: 'edited'; path: string; access: Access; edit: (text: string | undefined) => string };
@@ -62,10 +59,7 @@ export type Compared = {
 };
 type Work = Compared & { secrets: Map<string, string>; shipped: Shipped };
 
-/**
- * Returns the changes to make. `record`: the file with the hashes of shipped files as they were
- * written.
- */
+/** Returns the changes to make. `record`: the file with the hashes of shipped files. */
 export async function compare(
   wanted: readonly Wanted[],
   record: { path: string; access: Access },
@@ -142,8 +136,7 @@ function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work
   for (const [name, value] of Object.entries(values)) {
     const now = there.get(name);
     const plain = plainName(name);
-    // Remove the plain variable when the secret moves to a file: a process refuses a setting that
-    // is set twice.
+    // Move the secret to its file: a process refuses a setting that is set twice.
     if (plain !== undefined && (there.get(plain) ?? '') !== '')
       Object.assign(set, { [plain]: undefined, [name]: value });
     else if (now === value) continue;

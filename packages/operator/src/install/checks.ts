@@ -1,7 +1,4 @@
-/**
- * Checks this machine before `berth install` writes anything. Each finding says how to fix the
- * problem.
- */
+/** Checks this machine before `berth install` writes anything. Each finding says what to do. */
 import { existsSync, readdirSync } from 'node:fs';
 import { Resolver } from 'node:dns/promises';
 import { exec } from '@berth/kit/exec';
@@ -43,10 +40,7 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   return findings;
 }
 
-/**
- * Checks a machine for an installation with compose: its ports must be free for the engine. Any
- * Linux works.
- */
+/** Checks a machine for compose: its ports must be free for the engine. Any Linux works. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
   const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>

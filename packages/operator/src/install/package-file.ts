@@ -31,10 +31,7 @@ const MINUTES = 60_000;
 const output = async (...argv: string[]): Promise<string> =>
   (await execOk(argv, { env: PROGRAM_ENV, timeoutMs: 5 * MINUTES, maxOutput: 8 << 20 })).stdout;
 
-/**
- * Returns the change that writes the package into the folder, or a warning that says why it is
- * impossible.
- */
+/** Returns the change that writes the package into the folder, or a warning with the reason. */
 export async function packageChange(
   folder: string,
   given: string | undefined,

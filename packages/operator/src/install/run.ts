@@ -1,7 +1,4 @@
-/**
- * `berth install`: writes the settings and secrets of the parts on this machine, and starts their
- * units.
- */
+/** `berth install`: writes the settings and secrets of this machine, and starts the units. */
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
@@ -164,10 +161,7 @@ export function usersOf(
   };
 }
 
-/**
- * Reads further inputs of the installation. `all` collects the problems of the options and the
- * secrets.
- */
+/** Reads further inputs. `all` collects the problems of the options and the secrets. */
 async function extrasOf(
   { values }: Options,
   settings: Settings,

@@ -14,10 +14,7 @@ import { AGENT_ROLES, type AgentRole, type Options, type Target } from './option
 export type Part = 'control-plane' | 'gateway' | 'registry' | 'proxy' | AgentRole;
 
 export type Settings = {
-  /**
-   * Parts of this machine, from this run and from older runs: a new part can change the settings of
-   * the others.
-   */
+  /** Parts of this run and of older runs: a new part can change the settings of the others. */
   parts: ReadonlySet<Part>;
   /** Empty for an agent, which needs no base domain. */
   baseDomain: string;
@@ -64,10 +61,7 @@ const oneEmail = (text: string): string => {
   return [first, ...more].join(',');
 };
 
-/**
- * Parses the host of a registry: `registry.example.org` or `registry.example.org:5000`, optionally
- * with a path.
- */
+/** Parses a registry host such as `registry.example.org:5000`, optionally with a path. */
 export function registryHost(text: string): string {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(text))
     throw new Error(`must be host or host:port without a scheme, not "${text}"`);
@@ -265,10 +259,7 @@ const agentRole = (text: string): AgentRole => {
   return role;
 };
 
-/**
- * Returns the internal address in the control plane's LISTEN, or undefined if other machines do not
- * reach it.
- */
+/** Returns the internal address in the control plane's LISTEN, if other machines reach it. */
 function addressOf(listen: string | undefined): string | undefined {
   const host = listen?.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
   return host === undefined || isIP(host) === 0 || /^(127\.|::1$|0\.0\.0\.0$|::$)/.test(host)

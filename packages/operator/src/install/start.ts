@@ -16,8 +16,7 @@ type Unit = {
   /** Files that the unit reads when it starts. */
   files: readonly string[];
   /**
-   * Returns undefined if the unit is ready, otherwise the reason. Throws Problem if waiting cannot
-   * help.
+   * Returns undefined if the unit is ready, else the reason. Throws Problem if it never will be.
    */
   ready: () => Promise<string | undefined>;
 };

@@ -134,10 +134,7 @@ export function removeDrafts(folder: string): string[] {
 
 const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
 
-/**
- * Parses the variables of an environment file. If a name occurs twice, the last line counts, as in
- * systemd.
- */
+/** Parses an environment file. If a name occurs twice, the last line counts, as in systemd. */
 export function parseEnv(text: string): Map<string, string> {
   const variables = new Map<string, string>();
   for (const line of text.split('\n')) {

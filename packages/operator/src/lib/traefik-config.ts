@@ -92,10 +92,7 @@ export function traefikConfig(text: string, settings: TraefikSettings): string {
   return file.toString({ lineWidth: 0 });
 }
 
-/**
- * Returns whether the file already has the value; then its place, quotes and comment stay
- * unchanged.
- */
+/** Returns whether the file already has the value: then its quotes and comment must stay. */
 const isSame = (file: Document, path: readonly string[], value: unknown): boolean =>
   file.getIn(path) === value;
 

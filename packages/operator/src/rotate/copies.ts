@@ -1,7 +1,4 @@
-/**
- * Finds and writes the copies of a secret on this machine: one file for each process that reads the
- * secret.
- */
+/** The copies of a secret on this machine: one file for each process that reads the secret. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { Problem } from '../lib/command.ts';
@@ -25,20 +22,14 @@ const GENERATED: Readonly<Record<string, string>> = {
 };
 
 export type Copy = {
-  /**
-   * Process name as in its environment file and folder: control-plane, gateway, agent,
-   * agent-builder.
-   */
+  /** Process name as in its file names: control-plane, gateway, agent, agent-builder. */
   process: string;
   path: string;
   /** All values; the current one is first. */
   values: readonly string[];
 };
 
-/**
- * Returns the copies. Throws a Problem if a setting is not in a file, or if the processes would
- * refuse the file.
- */
+/** Returns the copies. Throws a Problem if a setting is not in a file, or the file is invalid. */
 export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   const processByPath = new Map<string, string>();
   for (const name of processesIn(etc)) {

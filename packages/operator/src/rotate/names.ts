@@ -5,10 +5,7 @@ import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 export type RotatedSecret = {
   name: string;
   setting: RotatedSetting;
-  /**
-   * Processes that verify with the secret. All of them must accept a new value before any process
-   * uses it.
-   */
+  /** Processes that verify with the secret. They must accept a new value before anybody uses it. */
   verifiers: readonly ('control-plane' | 'gateway')[];
   make(): string;
   /** Says what breaks if an older value is removed too early. */

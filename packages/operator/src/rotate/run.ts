@@ -1,5 +1,5 @@
 /**
- * `berth rotate`: replaces a secret in three steps. Every file gets the new value before any process
+ * `berth rotate`: replaces a secret in three steps. Every file gets the new value before a process
  * uses it, because two processes never reload at the same moment:
  *
  *   added      the new value is last in every file: verifiers accept it, and no signer uses it
@@ -149,8 +149,7 @@ async function begin(
     );
   if (next === undefined) {
     next = secret.make();
-    // Write the fingerprint before the files, so that the next run knows which value is the new
-    // one.
+    // Write the fingerprint before the files, so that the next run knows the new value.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;

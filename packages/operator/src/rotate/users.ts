@@ -12,10 +12,7 @@ export type Users = {
   notes: string[];
 };
 
-/**
- * Returns the users. `current`: fingerprint of the new value; `earlier`: fingerprints of the values
- * to remove.
- */
+/** `current`: fingerprint of the new value; `earlier`: fingerprints of the values to remove. */
 export function usersOf(
   secret: RotatedSecret,
   current: string,

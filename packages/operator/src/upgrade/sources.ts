@@ -30,10 +30,7 @@ function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
   };
 }
 
-/**
- * Runs `berth schema` with the settings and user of the control plane, so that no file gets a wrong
- * owner.
- */
+/** Runs `berth schema` as the user of the control plane, so that no file gets a wrong owner. */
 export async function readState(): Promise<SchemaReport> {
   const { env, isInstalled } = settings();
   const user = isInstalled && process.getuid?.() === 0 ? userNamed('berth') : undefined;

@@ -34,8 +34,7 @@ export function TokenForm({ onCreated }: { onCreated: (token: string) => void })
     ({ token }) => {
       onCreated(token);
       setName('');
-      // Reset the role, so that the next token starts with the least rights. The restriction to
-      // projects stays.
+      // Reset the role to the least rights. The restriction to projects stays.
       setRole('viewer');
       setDays(DEFAULT_DAYS);
     },

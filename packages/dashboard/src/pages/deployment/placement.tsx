@@ -1,7 +1,4 @@
-/**
- * The reason why this node was chosen: the score terms of every node, and why other nodes were
- * refused.
- */
+/** Shows why this node was chosen: the score of every node, and why nodes were refused. */
 import type { Deployment } from '@berth/wire/deployment';
 import {
   cachedDatasetsColumn,

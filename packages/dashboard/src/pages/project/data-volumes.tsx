@@ -55,10 +55,7 @@ function UsedVolumes({ tagged: { project, headers, isRead } }: { tagged: TaggedP
   );
 }
 
-/**
- * Assigns an error to a field of the form: an error about the path to the path, any other error to
- * the name.
- */
+/** Assigns an error to a field: an error about the path to the path, others to the name. */
 function volumeErrors(error: unknown): { name?: string; mount_path?: string } {
   const wrong = listError(error, 'volumes');
   if (wrong === undefined) return {};

@@ -85,8 +85,7 @@ function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
     setReplacedRole(null);
   };
   const add = useApiMutation('patchProject', () => choose(''));
-  // Ignore the list while this page's own change runs, because its event can arrive before its
-  // answer.
+  // Ignore the list while the own change runs: its event can arrive before its answer.
   const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user)?.role;
   const isConflict = theirs !== undefined && theirs !== role && theirs !== replacedRole;
   /** True if the conflict note already shows the text of the error. */

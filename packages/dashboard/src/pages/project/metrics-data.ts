@@ -1,7 +1,4 @@
-/**
- * Converts the points of containers to chart lines. Counters become rates, and missing points
- * become gaps.
- */
+/** Converts container points to chart lines: counters to rates, missing points to gaps. */
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 
 /** One value for each time in `at`; null if the value is not known. */
@@ -82,10 +79,7 @@ export function linesOf({
   return lines;
 }
 
-/**
- * Returns the change of a counter per second. Counters restart at 0 with each start of the
- * container.
- */
+/** Returns the change of a counter per second. Each container start resets the counter to 0. */
 function rateOf(
   name: Counter,
   point: MetricPoint,
@@ -111,10 +105,7 @@ function rateOf(
 
 const seconds = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / 1_000;
 
-/**
- * Returns the last and the highest known value, and the time of the highest. Returns null if no
- * value is known.
- */
+/** Returns the last and the highest known value, and the time of the highest; null if none. */
 export function summaryOf(
   at: readonly number[],
   line: Line,

@@ -101,8 +101,7 @@ type PairsProps = {
 /** A text area with one `NAME=value` per line. */
 function Pairs({ value, onChange, ...rest }: PairsProps) {
   const [typed, setTyped] = useState(pairsText(value));
-  // Show the project's value if it no longer equals the typed text: the person accepted another
-  // person's value.
+  // If the value no longer equals the typed text, the person accepted another value.
   const text = isEqual(pairsOf(typed), value) ? typed : pairsText(value);
   if (!fitsLines(value))
     return (

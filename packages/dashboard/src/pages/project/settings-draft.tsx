@@ -50,8 +50,7 @@ export function useSettingsDraft(project: Project, etag: string | null): Setting
     start,
     changed: FIELD_NAMES.filter((name) => !isEqual(draft[name], start.draft[name])),
     theirs,
-    // If other people changed only fields that the form does not show, the person sees the current
-    // version.
+    // If others changed only fields outside the form, the person sees the current version.
     tag: theirs.length === 0 ? etag : (start.etag ?? etag),
     continueWith: (next) => {
       setStart(startOf(project, etag));

@@ -26,10 +26,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
   const findings = look.state?.url === draft.git_url ? look.found : null;
   const ports =
     findings?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
-  /**
-   * Requests proposals when the person enters a field, and again after the address or branch
-   * changed.
-   */
+  /** Requests proposals when a field gets the focus, and after a new address or branch. */
   const ask = (): void => {
     if (canLook && draft.branch !== '') void look.ask(draft.git_url, draft.branch);
   };
@@ -53,10 +50,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
       {...proposals[field.name]}
     />
   );
-  /**
-   * Returns whether a field is shown. Build arguments are hidden from a person who cannot read
-   * them.
-   */
+  /** Hides build arguments from a person who has no right to read them. */
   const isVisible = ({ kind }: FieldOfForm): boolean => kind !== 'pairs' || !project.env_hidden;
   return (
     <>

@@ -101,10 +101,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 
 const STORE = '/var/lib/berth-proxy/acme.json';
 
-/**
- * Checks the mode of Traefik's certificate store: Traefik ignores a store that other users can
- * read.
- */
+/** Checks the mode of Traefik's certificate store: Traefik ignores a store that others can read. */
 async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];

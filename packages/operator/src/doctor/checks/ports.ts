@@ -6,10 +6,7 @@ import { type Check, type Context, failedRun, listenOf, restartOf } from '../che
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance, MachineRole } from '../roles.ts';
 
-/**
- * `users`: names of programs that can listen on the port. With compose, docker-proxy or the engine
- * listens.
- */
+/** `users`: programs that can listen on the port; with compose, docker-proxy or the engine. */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
 
 const BERTH = ['node', 'berth', 'MainThread', 'docker-proxy', 'dockerd', 'rootlesskit'];
@@ -68,10 +65,7 @@ function portsOf(instance: Instance): Port[] {
   return listen === null ? [] : [{ port: listen.port, what: instance.name, users, instance }];
 }
 
-/**
- * Returns the name and process id of the program for each port. The name is empty if this user
- * cannot see it.
- */
+/** Returns the program on each port; its name is empty if this user cannot see it. */
 export function listenersIn(ss: string): Map<number, { name: string; pid: string }> {
   const programByPort = new Map<number, { name: string; pid: string }>();
   for (const line of ss.split('\n')) {
