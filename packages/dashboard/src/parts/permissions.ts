@@ -24,10 +24,10 @@ export function useMe(): User {
 }
 
 export const hasRole = (role: Role, least: Role): boolean => whyNotRole(least, role) === null;
-/** Returns why the person lacks the role `least`, as the end of a sentence; null if not. */
+/** Returns why the person lacks the role `least` (end of a sentence); null if the role suffices. */
 export const useRoleReason = (least: Role): string | null => whyNotRole(least, useMe().role);
 
-/** Returns why an action is impossible (wire/can.ts), as the end of a sentence, or null. */
+/** Returns why an action is impossible (wire/can.ts), as the end of a sentence; otherwise null. */
 export type Reasons = <A extends Action>(action: A, subject: SubjectOf<A>) => string | null;
 /**
  * `project`: uses the person's role in this project. Without it, uses the person's own role, for a
