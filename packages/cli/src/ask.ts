@@ -1,13 +1,13 @@
 /**
- * Values from a person or from standard input. A secret is never an argument: other users of the
- * machine can read arguments.
+ * Reads values from a person or from standard input. A secret is never an argument, because other
+ * users of the machine can read arguments.
  */
 import type { Io } from './io.ts';
 import { canAsk } from './io.ts';
 import { oneLine } from './output/text.ts';
 import { CliError, EXIT, usage } from './problem.ts';
 
-/** Maximum size in bytes of an environment variable or a secret, with its newline. */
+/** Maximum size in bytes of an environment variable or a secret, including its newline. */
 const LIMIT = 65_536 + 2;
 
 /** Reads a value from standard input and removes one trailing newline. */
@@ -38,7 +38,7 @@ async function askText(message: string): Promise<string> {
   return answer;
 }
 
-/** Asks before something that cannot be undone. Without a terminal, `--yes` is needed. */
+/** Asks before an action that cannot be undone. Without a terminal, `--yes` is required. */
 export async function confirmed(io: Io, yes: boolean, question: string): Promise<void> {
   if (yes) return;
   if (!canAsk(io))

@@ -1,6 +1,6 @@
 /**
- * Lists what needs a person, in the order of urgency: failed and unhealthy projects, certificates,
- * nodes, datasets.
+ * Lists problems that need a person, the most urgent first: failed and unhealthy projects,
+ * certificates, nodes, datasets.
  */
 import type { Client } from '@berth/wire/client';
 import type { Dataset } from '@berth/wire/dataset';
@@ -28,7 +28,7 @@ export type Attention = {
     | 'dataset';
   subject: string;
   message: string;
-  /** The command or the action that helps. */
+  /** The command or action that solves the problem. */
   next: string;
 };
 export type Overview = {
@@ -38,14 +38,11 @@ export type Overview = {
   live: number;
 };
 
-/**
- * A project whose newest deployment is older than this many deployments of the platform is not
- * searched for failures.
- */
+/** Number of the platform's newest deployments that are searched for failures. */
 const RECENT = 1_000;
-/** Part of a disk that is free when it needs attention. */
+/** Share of a disk below which its free space needs attention. */
 const DISK_FULL = 0.1;
-/** Projects of a silent node that get a command each; the others are counted. */
+/** Maximum number of projects with a command on an offline node; the others are counted. */
 const MAX_COMMANDS = 3;
 
 const IN_PROGRESS: readonly string[] = ['pending', 'building', 'built', 'deploying'];
@@ -75,7 +72,7 @@ type Platform = {
   running: readonly DeploymentItem[];
   /** The newest deployment of each project. */
   newest: readonly DeploymentItem[];
-  /** The name of the project of a deployment. */
+  /** Returns the name of a deployment's project. */
   nameOf: (deployment: DeploymentItem) => string;
 };
 
@@ -145,8 +142,9 @@ function healthNeeds(deployment: DeploymentItem, { nameOf }: Platform): Attentio
 }
 
 /**
- * A deployment builds the newest commit, so only changed settings ask for one. Another drift ends
- * with a new container of the same release.
+ * Returns the next command for an unhealthy deployment. A new deployment builds the newest commit,
+ * so only changed settings suggest one. For other drift, a restart replaces the container with one
+ * of the same release.
  */
 function nextOfHealth({ health, rolled_back_from }: DeploymentItem, name: string): string {
   if (health?.status !== 'drifted') return `berth status ${name}`;
@@ -155,7 +153,7 @@ function nextOfHealth({ health, rolled_back_from }: DeploymentItem, name: string
   return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : `berth status ${name}`;
 }
 
-/** A control plane of the previous version sends no certificate. */
+/** A control plane of the previous version does not send `certificate`. */
 function certificateNeeds({ name, certificate }: Project): Attention[] {
   const problem = certificate?.problem ?? null;
   if (problem === null) return [];
@@ -169,7 +167,7 @@ function certificateNeeds({ name, certificate }: Project): Attention[] {
   ];
 }
 
-/** One problem of a node; undefined if the node does not have it. */
+/** One problem of a node, or undefined if the node does not have this problem. */
 type NodeNeed = Omit<Attention, 'subject'> | undefined;
 
 function nodeNeeds(node: Node, platform: Platform): Attention[] {
@@ -199,7 +197,10 @@ function offlineNeed(node: Node, platform: Platform): NodeNeed {
   };
 }
 
-/** Deletion with `--force` ends the routes at once, so the projects move first. */
+/**
+ * Returns the commands that move the projects off a node. Deletion with `--force` removes the
+ * routes at once, so the projects must move first.
+ */
 function movesFrom(node: Node, { running, nameOf }: Platform): string {
   const here = running.filter(({ node_id }) => node_id === node.id);
   if (here.length === 0) return '';

@@ -1,4 +1,4 @@
-/** One run of a command: its session, its project, its output. */
+/** The context of one command: its session, project and output. */
 import type { Client } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import type { Io } from './io.ts';
@@ -13,20 +13,20 @@ export type Cli = {
   io: Io;
   json: boolean;
   context: string | undefined;
-  /** Throws CliError when nobody is signed in. */
+  /** Returns the session. Throws CliError if nobody is signed in. */
   session(): Session;
   client(): Client;
-  /** `named`: the argument of the command. */
+  /** Finds the project. `named`: the argument of the command. */
   project(named?: string): Promise<Project>;
-  /** Like `project`, with another session. */
+  /** Like `project`, but uses the given session. */
   projectOf(session: Session, named?: string): Promise<Project>;
-  /** Prints the data of a command: one JSON object, or the text for people. */
+  /** Prints the result of a command: one JSON object with --json, otherwise the text. */
   print(data: unknown, text: () => string): void;
   /** Prints one JSON object of a stream with --json, otherwise the text. */
   printLine(data: unknown, text: () => string): void;
-  /** Prints a sentence on stderr; not with --json. */
+  /** Prints a sentence on stderr, but not with --json. */
   say(text: string): void;
-  /** Like `say`, also with --json: a person must read it. */
+  /** Prints a sentence on stderr, even with --json, because a person must read it. */
   tell(text: string): void;
   paintOut: Paint;
   paintErr: Paint;
@@ -44,7 +44,7 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
   const json = options.json === true;
   const tell = (text: string): void => io.err(`${safePainted(text)}\n`);
   const put = (data: unknown, text: () => string): void => {
-    // A server can send control characters anywhere.
+    // Remove control characters, because any text of the server can contain them.
     const shown = json ? jsonLine(data) : safePainted(text());
     if (shown !== '') io.out(`${shown}\n`);
   };

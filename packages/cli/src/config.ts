@@ -32,17 +32,17 @@ export const SETTINGS = {
 
 export type CliConfig = Values<typeof SETTINGS> & {
   home: string;
-  /** False for NO_COLOR and TERM=dumb: no colours and no steps that move. */
+  /** False with NO_COLOR or TERM=dumb: then the output has no colours and no animation. */
   canDraw: boolean;
-  /** TERM=dumb: the cursor cannot move, so no question can be asked. */
+  /** True with TERM=dumb: the cursor cannot move, so the command cannot ask questions. */
   isDumb: boolean;
-  /** True if a graphical session or a desktop exists, so that a browser can open. */
+  /** True if this machine has a desktop session, so that a browser can open. */
   hasDisplay: boolean;
-  /** Environment for git and the browser. */
+  /** Environment variables for git and the browser. */
   childEnv: NodeJS.ProcessEnv;
 };
 
-/** Throws SettingsError with every problem. */
+/** Reads the settings. Throws SettingsError that lists every problem. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): CliConfig {
   return {
     ...readSettings(SETTINGS, env),

@@ -1,7 +1,7 @@
 /**
- * Requests over node:http. It starts faster than fetch, never follows a redirect (which could carry
- * a password to another host), and resolves `*.localhost` to this machine (RFC 6761 section 6.3),
- * which many systems do not.
+ * Sends requests over node:http. It starts faster than fetch, never follows a redirect (which could
+ * send a password to another host), and resolves `*.localhost` to this machine (RFC 6761 section
+ * 6.3), which many systems do not.
  */
 import { lookup as systemLookup } from 'node:dns';
 import type { IncomingMessage } from 'node:http';
@@ -35,16 +35,16 @@ const lookup: LookupFunction = (host, options, callback) => {
 };
 
 /**
- * Sends a request and returns its answer with an unread body. Throws CliError for a redirect,
- * otherwise what node:http reports.
+ * Sends a request and returns its answer with an unread body. Throws CliError for a redirect, and
+ * otherwise the error of node:http.
  */
 export async function open(
   address: string,
   { method = 'GET', headers = {}, body, signal }: HttpRequest = {},
 ): Promise<HttpAnswer> {
   const url = new URL(address);
-  // `import` of node:http would also load undici, which exports a WebSocket there: 30 ms. TLS takes
-  // long too, so it is loaded when needed.
+  // An `import` of node:http would take 30 ms longer, because it also loads undici for its
+  // WebSocket export. TLS loads slowly too, so it is loaded only when needed.
   const { request: send } = process.getBuiltinModule(
     url.protocol === 'https:' ? 'node:https' : 'node:http',
   );
@@ -71,7 +71,7 @@ export async function open(
         } else resolve({ status, header, message });
       },
     );
-    // A name with several addresses fails with an AggregateError without a text.
+    // If all addresses of a name fail, the AggregateError has no message: use its first error.
     request.on('error', (error) =>
       reject(error instanceof AggregateError && error.message === '' ? error.errors[0] : error),
     );
@@ -104,13 +104,12 @@ export async function readText(message: IncomingMessage): Promise<string> {
       throw new Error(`the answer is larger than ${MAX_ANSWER / 1024 / 1024} MiB`);
     parts.push(part);
   }
-  // node:http ends the iteration without an error when the connection is cut in the middle of a
-  // body.
+  // If the connection breaks inside a body, node:http ends the iteration without an error.
   if (!message.complete) throw new Error('the connection ended before the answer was complete');
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** Parts of `fetch` that @berth/wire/client uses. */
+/** The parts of `fetch` that @berth/wire/client uses. */
 export type Fetch = (address: string, init: HttpRequest) => Promise<HttpAnswer>;
 export function asFetch(send: Fetch): typeof fetch {
   const adapter = async (address: string, init: HttpRequest) => {

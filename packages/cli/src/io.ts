@@ -1,28 +1,28 @@
-/** The terminal, files and clock of one run. Tests pass their own. */
+/** The terminal, files and clock of one run. Tests replace them. */
 import type { CliConfig } from './config.ts';
 
 export type Io = {
   config: CliConfig;
   cwd: string;
-  /** Writes data to stdout. */
+  /** Writes the result of the command to stdout. */
   out(text: string): void;
-  /** Writes everything else to stderr. */
+  /** Writes all other text to stderr. */
   err(text: string): void;
-  /** Whether stdin, stdout and stderr are terminals. */
+  /** True for each of stdin, stdout and stderr that is a terminal. */
   terminal: { in: boolean; out: boolean; err: boolean };
-  /** Width of the terminal at stderr. */
+  /** Returns the width of the terminal at stderr. */
   columns(): number;
-  /** Reads all of stdin, at most `limit` bytes. */
+  /** Reads all of stdin, up to `limit` bytes. */
   readStdin(limit: number): Promise<string>;
   /** Aborts when a person presses Ctrl-C. */
   interrupted: AbortSignal;
   now(): number;
-  /** Clock for durations in ms, which never jumps. */
+  /** Returns a monotonic time in ms, for durations. */
   monotonic(): number;
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 };
 
-/** True if stderr can show a picture that moves: a terminal that is not dumb, without NO_COLOR. */
+/** Returns whether stderr can show an animation: a terminal that is not dumb, without NO_COLOR. */
 export const canAnimate = (io: Io): boolean => io.terminal.err && io.config.canDraw;
-/** True if a person can answer questions. */
+/** Returns whether a person can answer questions. */
 export const canAsk = (io: Io): boolean => io.terminal.in && io.terminal.err && !io.config.isDumb;

@@ -1,4 +1,4 @@
-/** The command line as a process. `bin/berth` calls `main`. */
+/** Runs the command line as a process. `bin/berth` calls `main`. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isatty } from 'node:tty';
 import { settingsOrExit } from '@berth/kit/config';
@@ -8,14 +8,14 @@ import { EXIT, usage } from './problem.ts';
 import { run } from './run.ts';
 import { renewalsEnded } from './session/renewals.ts';
 
-/** Time for the last sentence of an interrupted command. */
+/** Time in ms for an interrupted command to print its last sentence. */
 const INTERRUPT_MS = 500;
 
 export async function main(argv: readonly string[]): Promise<void> {
   const config = settingsOrExit(readConfig);
   const interrupted = new AbortController();
-  // The command can say what continues. Without this, a command that only waits for an answer would
-  // ignore Ctrl-C.
+  // The signal lets the command say which work continues. The timer ends a command that only waits
+  // for an answer and would ignore Ctrl-C.
   const leave = (code: number): void => void renewalsEnded().then(() => process.exit(code));
   process.on('SIGINT', () => {
     if (interrupted.signal.aborted) return leave(EXIT.interrupted);
@@ -26,9 +26,9 @@ export async function main(argv: readonly string[]): Promise<void> {
   // The terminal was closed.
   process.on('SIGHUP', () => leave(129));
   let hasDrawn = false;
-  // The cursor is hidden while steps are drawn.
+  // Show the cursor again, which is hidden while steps are drawn.
   process.on('exit', () => hasDrawn && process.stderr.write('\u001b[?25h'));
-  // A reader such as `head` that closes the pipe has all that it wants.
+  // EPIPE is a success: a reader such as `head` closed the pipe because it needs no more output.
   for (const stream of [process.stdout, process.stderr])
     stream.on('error', (error: NodeJS.ErrnoException) =>
       leave(error.code === 'EPIPE' ? EXIT.done : EXIT.refused),

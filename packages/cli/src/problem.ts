@@ -15,7 +15,7 @@ export const EXIT = {
 } as const;
 export type Exit = (typeof EXIT)[keyof typeof EXIT];
 
-/** An error with its exit code. `next` says what to do. `shown`: stderr has the text already. */
+/** An error with its exit code. `next`: what to do. `shown`: the text is already on stderr. */
 export class CliError extends Error {
   override name = 'CliError';
   readonly exit: Exit;
@@ -44,8 +44,8 @@ export const refused = (code: string, message: string, next?: string): CliError 
   new CliError(EXIT.refused, code, message, next === undefined ? {} : { next });
 
 /**
- * The client of the API reports every error of a request as unreachable, also a refusal to send the
- * request.
+ * Returns the original error: the API client wraps every error as unreachable, even if this client
+ * refused to send the request.
  */
 export function reasonOf(error: unknown): unknown {
   return error instanceof UnreachableError &&
@@ -54,7 +54,7 @@ export function reasonOf(error: unknown): unknown {
     : error;
 }
 
-/** The server is away for a moment, or a proxy in between cannot reach it. */
+/** Returns whether the server is temporarily unavailable, or a proxy cannot reach it. */
 export function isAway(given: unknown): boolean {
   const error = reasonOf(given);
   return (
@@ -67,7 +67,7 @@ function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
   if (isAway(error)) return EXIT.unreachable;
   if (!(error instanceof ApiError)) return EXIT.refused;
-  // Without a problem document, the answer is not from a control plane: a proxy in between sent it.
+  // An answer without a problem document is from a proxy and not from a control plane.
   if (error.problem === null) return EXIT.unreachable;
   if (error.status === 401 || error.status === 403) return EXIT.signIn;
   return EXIT.refused;
@@ -78,7 +78,7 @@ export const isPage = (text: string): boolean => /^\s*</.test(text);
 const ADDRESS = 'check the address (berth context list), and the proxy in between';
 const CONTROL_PLANE =
   'on the machine of the control plane, look at its service and its log (docs/operating.md)';
-/** By the code or the name of the error that node:http reports. */
+/** Advice for an error, by the error code or name that node:http reports. */
 const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/^(ECONNREFUSED|ECONNRESET|TimeoutError)$/, CONTROL_PLANE],
   [
@@ -114,7 +114,7 @@ function adviceFor(error: UnreachableError): string {
   return ADVICE.find(([pattern]) => pattern.test(causeCode))?.[1] ?? ADDRESS;
 }
 
-/** A failure for people and for programs. */
+/** A failure as text for people and as JSON for programs. */
 export type Failure = {
   exit: Exit;
   lines: string[];
@@ -142,7 +142,7 @@ export function failureOf(given: unknown): Failure {
       ...defined({ lines: error.shown ? [] : undefined }),
     };
   if (error instanceof UnreachableError) {
-    // Node names the abort, not the server that was slow.
+    // Replace Node's timeout message, which does not say that the server was slow.
     const reason = error.message.replace(
       'The operation was aborted due to timeout',
       'no answer within the time limit of the request',

@@ -4,13 +4,13 @@ import type { Cli } from './cli.ts';
 import { CliError, EXIT, isAway } from './problem.ts';
 
 const PAUSE = { min: 500, max: 5_000 };
-/** A control plane that is away for longer ends the command. */
+/** If the control plane does not answer for longer than this, the command ends. */
 const MAX_AWAY_MS = 120_000;
 
 /**
- * Calls `connect` again and again until Ctrl-C, with a pause between two calls. `connect` reads one
- * connection, and calls `answered` for each event. Throws if the control plane stays away, and
- * passes on other errors of `connect`.
+ * Calls `connect` repeatedly until Ctrl-C, with a pause between calls. `connect` reads one
+ * connection and calls `answered` for each event. Throws if the control plane stays unreachable,
+ * and rethrows other errors of `connect`.
  */
 export async function reconnecting(
   cli: Cli,

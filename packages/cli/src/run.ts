@@ -14,7 +14,7 @@ import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
 import { mismatchAfter } from './session/version.ts';
 
 export async function run(given: readonly string[], io: Io): Promise<Exit> {
-  // People type `berth help deploy` too.
+  // Accept `berth help deploy` like `berth deploy --help`.
   const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given;
   const outcome: { exit: Exit } = { exit: EXIT.done };
   const wantsJson = argv.includes('--json');
@@ -34,10 +34,10 @@ export async function run(given: readonly string[], io: Io): Promise<Exit> {
   return outcome.exit;
 }
 
-/** Undefined: the parser has printed help or the version. */
+/** Converts an error of the parser. Returns undefined if the parser printed help or the version. */
 function ofParser(error: CommanderError, argv: readonly string[]): unknown {
   if (error.exitCode === 0) return undefined;
-  // A noun without a verb: the parser has printed its help.
+  // The noun has no verb, and the parser has already printed its help.
   if (error.code === 'commander.help')
     return new CliError(EXIT.usage, 'usage', 'a verb is missing', { shown: true });
   return usage(
@@ -46,7 +46,7 @@ function ofParser(error: CommanderError, argv: readonly string[]): unknown {
   );
 }
 
-/** The words of the command that begin `argv`; none if it begins with an unknown word. */
+/** Returns the words of `argv` that form a command name; empty if the first word is unknown. */
 function nameIn(argv: readonly string[]): string[] {
   const isName = (words: readonly string[]): boolean =>
     COMMANDS.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
@@ -70,7 +70,8 @@ function createParser(argv: readonly string[], io: Io): Parser {
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
     .showSuggestionAfterError(true)
-    // `dataset history --version 7` is an option of the command, not of the program.
+    // Give options after the command name to the command: `dataset history --version 7` must not
+    // print the program's version.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({
@@ -88,7 +89,7 @@ function createParser(argv: readonly string[], io: Io): Parser {
   return program;
 }
 
-/** Commands of `bin/launch.mjs`, which never reach this parser. */
+/** Lists the commands of `bin/launch.mjs` for the help; they never reach this parser. */
 function machineHelp(): string {
   const rows = Object.entries(MACHINE_COMMANDS).map(
     ([name, { summary }]) => `  ${name.padEnd(10)}${summary}`,
@@ -126,7 +127,7 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     const args = given.slice(0, command.args?.length ?? 0).flat() as (string | undefined)[];
     const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
     const cli = createCli(io, options);
-    // The parser would also ask the verbs below a noun for it (`node join-token list`).
+    // Check here: the parser would also demand the option from subcommands.
     const missing = (command.options ?? []).find(
       (o) => o.required === true && options[optionOf(o).attributeName()] === undefined,
     );

@@ -10,7 +10,7 @@ export type StreamEvent = { event: string; id: string | null; data: unknown };
 
 /**
  * Yields the events of one connection. Ends when the server ends the stream. Throws
- * UnreachableError when the connection breaks.
+ * UnreachableError if the connection breaks.
  */
 export async function* readStream(
   session: Session,
@@ -44,7 +44,7 @@ async function errorOf(status: number, text: string): Promise<ApiError> {
     if (typeof problem.code === 'string')
       return new ApiError(status, problem.code, problem.detail, problem);
   } catch {
-    // A proxy in between answered with a page.
+    // The answer is a page from a proxy.
   }
   return new ApiError(status, `http_${status}`, text.slice(0, 300), null);
 }

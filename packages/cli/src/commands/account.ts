@@ -1,4 +1,4 @@
-/** Verbs of a person and of the client: login, logout, whoami, context, version. */
+/** Commands for the account and the client: login, logout, whoami, context, version. */
 import type { LoginAnswer } from '@berth/wire/access';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { BERTH_VERSION } from '@berth/wire/version';
@@ -222,10 +222,7 @@ async function byDevice(
   return { answer: await firstExchange(cli, url, deviceToken), deviceToken };
 }
 
-/**
- * One gateway can learn up to 5 s later of a token that another one issued, so the first refusals
- * can be too early.
- */
+/** A gateway can take up to 5 s to learn another gateway's token: retry early refusals. */
 const TOKEN_KNOWN_MS = 5_000;
 const LOOK_AGAIN_MS = 250;
 async function firstExchange({ io }: Cli, url: string, deviceToken: string): Promise<LoginAnswer> {
@@ -283,11 +280,11 @@ async function logout(cli: Cli): Promise<void> {
   if (tokens !== null) {
     try {
       const device = deviceIdOf(tokens.token);
-      // A revoked device token ends its sessions too.
+      // Revoking the device token also ends its sessions.
       if (device !== null) await cli.client().call('deleteDeviceToken', { params: { id: device } });
       else await cli.client().call('logout', {});
     } catch (error) {
-      // The session has ended already, so there is nothing left to end.
+      // The session has already ended.
       if (
         !(
           error instanceof Error &&
@@ -315,7 +312,9 @@ function forget(cli: Cli, url: string): void {
   });
 }
 
-/** The id of the device token that opened the session: the claim `origin` of the API token. */
+/**
+ * Returns the id of the device token that opened the session: the claim `origin` of the API token.
+ */
 function deviceIdOf(token: string): string | null {
   try {
     const claims = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as {
@@ -323,7 +322,7 @@ function deviceIdOf(token: string): string | null {
     };
     return /^d\.([\w-]+)$/.exec(claims.origin ?? '')?.[1] ?? null;
   } catch {
-    // A token of another form has no origin.
+    // The token is not a JWT, so it has no origin.
     return null;
   }
 }

@@ -1,4 +1,4 @@
-/** `berth audit`: who changed what. */
+/** `berth audit`: shows who changed what. */
 import { ROUTES } from '@berth/wire/routes';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';

@@ -1,4 +1,4 @@
-/** clean-up: the state of the registry's clean-up, and the request of one. */
+/** Commands for the registry clean-up: show its state, and request a clean-up. */
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
 import { ROUTES } from '@berth/wire/routes';
 import { sizeText } from '@berth/wire/size-text';

@@ -1,7 +1,4 @@
-/**
- * A row of the command table. Help, completion, docs/cli.md and the parser are made from these
- * rows.
- */
+/** A row of the command table. Help, completion, docs/cli.md and the parser use these rows. */
 import type { RouteName } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { usage } from '../problem.ts';
@@ -10,31 +7,31 @@ export type Argument = {
   name: string;
   doc: string;
   required?: true;
-  /** It can be given several times. Only the last argument. */
+  /** The argument can be given several times. Only the last argument of a command can repeat. */
   repeats?: true;
 };
 export type Option = {
-  /** As commander reads it: `-n, --tail <lines>`, `--full`, `--no-auth-required`. */
+  /** Flags in the syntax of commander: `-n, --tail <lines>`, `--full`, `--no-auth-required`. */
   flags: string;
   doc: string;
   required?: true;
-  /** Can be given several times; the command then gets an array. */
+  /** The option can be given several times; the command then gets an array. */
   repeats?: true;
   choices?: readonly string[];
-  /** Converts the text; an Error becomes wrong usage. */
+  /** Converts the text. An Error that it throws becomes wrong usage. */
   parse?: (text: string) => unknown;
 };
 export type Options = Record<string, unknown>;
 
 export type Command = {
-  /** `noun verb`, or one word. */
+  /** `noun verb`, or a single word. */
   name: string;
   summary: string;
-  /** Further sentences for help and docs. */
+  /** More sentences for help and docs. */
   detail?: string;
   args?: readonly Argument[];
   options?: readonly Option[];
-  /** The command is about one project: it has `--project`, and finds the project of the folder. */
+  /** The command is about one project: it has `--project`, or uses the folder's project. */
   aboutProject?: true;
   /** Routes that the command requests. */
   routes: readonly RouteName[];
@@ -45,8 +42,8 @@ export const argument = (args: readonly (string | undefined)[], index: number): 
   args[index] ?? '';
 
 /**
- * The name of a variable or a secret. `NAME=value` is refused before it is shown or sent: a name is
- * part of addresses and logs.
+ * Returns the name of a variable or a secret. Refuses `NAME=value` before anything shows or sends
+ * it, because names appear in URLs and logs.
  */
 export function nameArgument(args: readonly (string | undefined)[], command: string): string {
   const assignment = argument(args, 0);
@@ -59,7 +56,7 @@ export function nameArgument(args: readonly (string | undefined)[], command: str
   return assignment;
 }
 
-/** Options of every command. */
+/** Options that every command has. */
 export const globalOptions = (command: Command): Option[] => [
   ...(command.aboutProject === true
     ? [{ flags: '--project <project>', doc: 'name or id of the project' }]
@@ -68,7 +65,7 @@ export const globalOptions = (command: Command): Option[] => [
   { flags: '--json', doc: 'print JSON on stdout, and a failure as problem+json on stderr' },
 ];
 
-/** The text of an option that takes one. */
+/** Returns the value of an option that takes text. */
 export const textOf = (options: Options, name: string): string | undefined => {
   const value = options[name];
   return typeof value === 'string' ? value : undefined;

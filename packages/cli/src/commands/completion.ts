@@ -1,4 +1,4 @@
-/** `berth completion`. */
+/** `berth completion`: prints the completion script of a shell. */
 import { usage } from '../problem.ts';
 import { argument, type Command } from './command.ts';
 import { BASH, FISH, ZSH } from '../completion/scripts.ts';

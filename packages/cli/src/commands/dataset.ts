@@ -1,4 +1,4 @@
-/** Verbs about datasets, their versions and their history. */
+/** Commands for datasets, their versions and their history. */
 import { defined } from '@berth/kit/defined';
 import { DatasetCreate, type DatasetDiff, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { ROUTES } from '@berth/wire/routes';
@@ -224,7 +224,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Reads a version as people write it: 7 or v7. */
+/** Parses a version as people write it: 7 or v7. */
 function versionNumber(text: string): number {
   const [, digits] = /^v?([1-9]\d{0,14})$/.exec(text) ?? [];
   if (digits === undefined) throw usage(`${text} is not a version`, 'berth dataset versions NAME');

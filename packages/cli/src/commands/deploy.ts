@@ -1,4 +1,4 @@
-/** Verbs that bring a version live: deploy, rollback, cancel, deployment list|show|watch. */
+/** Commands that bring a version live: deploy, rollback, cancel, deployment list|show|watch. */
 import { defined } from '@berth/kit/defined';
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
@@ -174,7 +174,7 @@ async function projectNames(cli: Cli): Promise<ReadonlyMap<string, string>> {
   return new Map(projects.map(({ id, name }) => [id, name]));
 }
 
-/** `names`: of the projects by id, if the rows belong to several. */
+/** Formats deployments as a table. `names`: project names by id, for several projects. */
 export const deploymentTable = (
   cli: Cli,
   items: readonly DeploymentItem[],
@@ -209,10 +209,7 @@ export const deploymentTable = (
         },
       ]);
 
-/**
- * Sends a request that creates a deployment. The key makes a repeated request safe when the first
- * answer was lost.
- */
+/** Sends a request that creates a deployment. The idempotency key makes a retry safe. */
 export async function request(
   cli: Cli,
   send: (headers: Record<string, string>) => Promise<Deployment>,
@@ -266,8 +263,8 @@ async function sayDifferences(cli: Cli, project: Project): Promise<void> {
 }
 
 /**
- * Returns the body of a rollback. Without `to` the control plane chooses the next older release
- * that ran.
+ * Returns the body of a rollback request. Without `to`, the control plane chooses the newest older
+ * release that has run.
  */
 export async function rollbackBody(
   cli: Cli,
@@ -330,7 +327,7 @@ export async function openDeployment(cli: Cli, named: string | undefined): Promi
   return newest;
 }
 
-/** Like openDeployment, with the story. */
+/** Like openDeployment, but includes the events. */
 async function wholeDeployment(cli: Cli, named: string | undefined): Promise<Deployment> {
   const { id } = await openDeployment(cli, named);
   return cli.client().call('getDeployment', { params: { id } });

@@ -1,4 +1,4 @@
-/** Verbs of custom domains. */
+/** Commands for custom domains. */
 import { domainToASCII } from 'node:url';
 import type { ProjectDomain } from '@berth/wire/domain';
 import { ROUTES } from '@berth/wire/routes';
@@ -40,7 +40,7 @@ function list(cli: Cli, items: ProjectDomain[], name: string): void {
     for (const problem of problemsOf(item)) cli.say(`${item.domain}: ${problem}`);
 }
 
-/** The form in which Berth stores it, as far as that is possible here. */
+/** Returns the domain in the form that Berth stores, as far as the client can compute it. */
 const normal = (domain: string): string =>
   (domainToASCII(domain.trim()) || domain).replace(/\.$/, '');
 

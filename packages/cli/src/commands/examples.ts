@@ -1,4 +1,4 @@
-/** An example of each command, for help and docs/cli.md: a line of a shell, and what it does. */
+/** An example of each command, for help and docs/cli.md: a shell line and its meaning. */
 export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: string]>> = {
   login: ['berth login https://berth.example.com', 'signs in at this address in a browser'],
   logout: ['berth logout', 'ends the session at the current address'],

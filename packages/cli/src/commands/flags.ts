@@ -1,6 +1,6 @@
 /**
- * Options that follow from the schema of a body or query: a new field of the API becomes an option
- * of its verbs.
+ * Makes options from the schema of a body or query, so that a new field of the API becomes an
+ * option without further code.
  */
 import { parseBytes } from '../output/units.ts';
 import { usage } from '../problem.ts';
@@ -25,8 +25,8 @@ const camel = (name: string): string =>
   name.replaceAll(/[_-]([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 
 /**
- * Returns the options for the properties of `schema`, except `leaveOut`, and a function that makes
- * the body of the given ones.
+ * Returns options for the properties of `schema` except `leaveOut`, and a function that builds the
+ * body from the options that were given.
  */
 export function flagsOf(
   schema: unknown,
@@ -106,7 +106,7 @@ function fieldOf(name: string, field: Schema, said: string | undefined): Field[]
         read: (pairs) => pairsOf(flag, pairs),
       },
     ];
-  // Lists of objects have an option of their own (project.ts: --dataset).
+  // A list of objects gets its own option (project.ts: --dataset).
   return [];
 }
 

@@ -1,6 +1,4 @@
-/**
- * Verbs that follow from one row of the route table: their summary, options, request and output.
- */
+/** Makes commands from one row of the route table: summary, options, request and output. */
 import { defined } from '@berth/kit/defined';
 import type { CallInput } from '@berth/wire/client';
 import type { Route } from '@berth/wire/route';
@@ -20,10 +18,7 @@ type ListName = {
 }[RouteName];
 type ItemOf<N extends ListName> = AnswerOf<N> extends { items: (infer T)[] } ? T : never;
 
-/**
- * A list with all its pages, or the first `--limit` items. Other fields of the query become
- * options.
- */
+/** Lists all pages, or the first `--limit` items. Other fields of the query become options. */
 export function listCommand<N extends ListName>(
   route: N,
   given: { name: string; empty: string; columns: (cli: Cli) => readonly Column<ItemOf<N>>[] },
@@ -58,10 +53,7 @@ export function listCommand<N extends ListName>(
   };
 }
 
-/**
- * A request about one resource, which the argument names. Fields of the query and the body become
- * options.
- */
+/** A command for one resource: its argument. Fields of the query and body become options. */
 export function memberCommand<N extends RouteName>(
   route: N,
   given: {
@@ -70,7 +62,7 @@ export function memberCommand<N extends RouteName>(
     options?: readonly Option[];
     body?: unknown;
     docs?: Record<string, string>;
-    /** Asks before the request, unless `--yes` is given. */
+    /** Returns the question to ask before the request. `--yes` skips the question. */
     question?: (named: string, query: Record<string, unknown>) => string;
     text: (cli: Cli, answer: AnswerOf<N>) => string;
   },

@@ -1,6 +1,6 @@
 /**
- * Verbs of private repositories: deploy keys, git tokens, git hosts. A token comes from a prompt or
- * from standard input.
+ * Commands for private repositories: deploy keys, git tokens, git hosts. A token comes from a
+ * prompt or from standard input.
  */
 import { defined } from '@berth/kit/defined';
 import { ROUTES } from '@berth/wire/routes';
@@ -115,7 +115,7 @@ export const GIT_COMMANDS: readonly Command[] = [
       if (token === '')
         throw usage('the token is empty', 'give it on standard input: berth git-token set < FILE');
       const body = { token, ...tokenFlags.read(options) };
-      // A token goes to the address that its owner has seen, and to no other one.
+      // Send the ETag, so that the token goes only to the repository address that its owner saw.
       const headers = etag === null ? {} : { headers: { 'if-match': etag } };
       const answer = await client.call('putGitToken', { params: { id }, body, ...headers });
       cli.print(answer, () => `set the git token of ${project.name} for ${answer.host}`);

@@ -1,4 +1,4 @@
-/** Verbs of push to deploy: the hook of a project and its deliveries. */
+/** Commands for push to deploy: the hook of a project and its deliveries. */
 import { defined } from '@berth/kit/defined';
 import { type Delivery, FORGES, type Forge, type Hook } from '@berth/wire/hook';
 import { confirmed, readValue } from '../ask.ts';

@@ -1,4 +1,4 @@
-/** Verbs for a project that runs or is stopped: restart, stop, start. */
+/** Commands for running or stopped projects: restart, stop, start. */
 import { whyNotProject, type ProjectAction } from '@berth/wire/can';
 import type { Project } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
@@ -63,7 +63,7 @@ async function again(
   await finish(cli, project, created, detach);
 }
 
-/** Says what to do instead. The server checks the same. */
+/** Throws if the action is not possible, and names the right command. The server checks too. */
 function refuse(project: Project, action: ProjectAction): void {
   const { deleting, stopped, running_deployment_id } = project;
   const why = whyNotProject(action, { deleting, stopped, running: running_deployment_id !== null });

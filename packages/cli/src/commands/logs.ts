@@ -1,6 +1,4 @@
-/**
- * `berth logs`: what the containers of a project print, or with --build the log of a deployment.
- */
+/** `berth logs`: prints the output of a project's containers, or with --build a build log. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
@@ -88,12 +86,12 @@ export function timeText(text: string): number {
 type Place = { project: string; deployment: string | null };
 
 /**
- * A project as it is; a deployment by its id. With `previous`, the deployment before the newest one
- * that ran.
+ * Returns where to read logs: a project, or the deployment with this id. With `previous`, returns
+ * the next older deployment.
  */
 async function placeOf(cli: Cli, named: string | undefined, previous: boolean): Promise<Place> {
   const deployment = await openDeployment(cli, named).catch((error: unknown) => {
-    // A project without deployments.
+    // The project has no deployments.
     if (previous || !(error instanceof CliError)) throw error;
     return null;
   });
@@ -147,7 +145,7 @@ async function runtimeLog(
 const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
   cli.printLine(line, () => safe(line.text));
 
-/** Prints lines until Ctrl-C. A broken stream goes on after the last line that was printed. */
+/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
 async function followRuntime(cli: Cli, path: string): Promise<void> {
   let last: string | null = null;
   let shown: string | null = null;
@@ -233,7 +231,7 @@ async function before(
   return older;
 }
 
-/** Prints the lines of this deployment, then of each later one, until Ctrl-C. */
+/** Prints the log of this deployment, then of each newer one, until Ctrl-C. */
 async function followLogs(
   cli: Cli,
   projectId: string,
@@ -280,7 +278,7 @@ async function followLogs(
   }
 }
 
-/** The oldest deployment that is newer than `id`. */
+/** Returns the oldest deployment that is newer than `id`. */
 async function nextDeployment(
   cli: Cli,
   projectId: string,

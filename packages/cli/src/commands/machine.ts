@@ -1,14 +1,14 @@
 /**
- * Commands that run on a machine of Berth, not through the API. `bin/launch.mjs` starts them; each
- * prints its own help. Help, completion and docs/cli.md are made from this table.
+ * Commands that run on a machine of Berth and not through the API. `bin/launch.mjs` starts them,
+ * and each one prints its own help. Help, completion and docs/cli.md are made from this table.
  * test/structure.test.ts compares it with the programs.
  */
 
 export type MachineCommand = {
   summary: string;
-  /** Second words, with what they do. */
+  /** Subcommands and what they do. */
   verbs?: Readonly<Record<string, string>>;
-  /** All options that its help names. */
+  /** All options that the command's help names. */
   options: readonly string[];
   example: readonly [line: string, meaning: string];
 };

@@ -1,4 +1,4 @@
-/** `berth mcp`: answers questions of an assistant by the Model Context Protocol. */
+/** `berth mcp`: answers an assistant's questions through the Model Context Protocol. */
 import { chooseAddress } from '../session/choose.ts';
 import { type Command, textOf } from './command.ts';
 
@@ -23,7 +23,7 @@ export const MCP_COMMANDS: readonly Command[] = [
     routes: ['me'],
     async run(cli, _, options) {
       const allowChanges = options['allowChanges'] === true;
-      // The SDK is large, and no other command needs it.
+      // Load the SDK here, because it is large and no other command needs it.
       const { serveHttp, serveStdio } = await import('../mcp/serve.ts');
       if (options['http'] === undefined) return serveStdio(cli, allowChanges);
       const { url } = chooseAddress(cli.io, cli.context);

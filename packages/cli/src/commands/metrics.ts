@@ -1,4 +1,4 @@
-/** `berth metrics`: what the containers of a project use. */
+/** `berth metrics`: shows which resources the containers of a project use. */
 import { defined } from '@berth/kit/defined';
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 import { sizeText } from '@berth/wire/size-text';
@@ -7,7 +7,7 @@ import { usage } from '../problem.ts';
 import type { Command } from './command.ts';
 import { timeText } from './logs.ts';
 
-/** The rows of a table that fits on a screen. */
+/** Maximum number of table rows, so that the table fits on a screen. */
 const ROWS = 20;
 const HOUR_MS = 3_600_000;
 
@@ -60,8 +60,8 @@ export type MetricRow = {
 };
 
 /**
- * Picks evenly spaced points of each deployment, and compares each with the one before of the same
- * run. `cpu` is in cores.
+ * Picks evenly spaced points of each deployment, and computes rates from the previous point of the
+ * same container run. `cpu` is in cores.
  */
 export function rowsOf(points: readonly MetricPoint[], most = ROWS): MetricRow[] {
   const [first, last] = [points[0], points.at(-1)];

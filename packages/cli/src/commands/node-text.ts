@@ -1,4 +1,4 @@
-/** A node, its disk and its volumes as text. */
+/** Formats a node, its disk and its volumes as text. */
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node, NodeDiskView } from '@berth/wire/node';
 import type { NodeVolumes } from '@berth/wire/volume';
@@ -32,7 +32,7 @@ export const nodeText = (cli: Cli, node: Node): string =>
     ['drain', drainText(node)],
   ]);
 
-/** Null: there is none, and the record leaves the line out. */
+/** Returns the items as text, or null if there are none, so that the record leaves out the line. */
 const listText = <T>(
   items: readonly T[] | undefined,
   textOf: (item: T) => string,

@@ -1,4 +1,4 @@
-/** Verbs about nodes, their disks, join tokens and admissions. */
+/** Commands for nodes, their disks, join tokens and admissions. */
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
 import { ROUTES } from '@berth/wire/routes';
 import { sizeText } from '@berth/wire/size-text';

@@ -1,4 +1,4 @@
-/** Verbs of notifications: where Berth reports problems to. */
+/** Commands for notifications, which report problems to a target. */
 import {
   NOTIFICATION_EVENTS,
   NOTIFICATION_KINDS,
@@ -71,7 +71,7 @@ function standingOf({ failing_since, last_sent_at, problem }: Notification): str
 
 const onText = ({ on }: Notification): string =>
   NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', ');
-/** Projects that are deleted or not visible have only their id. */
+/** Returns the names of projects. A deleted or hidden project is shown by its id. */
 const namesOf = (cli: Cli, ids: readonly string[]): Promise<string[]> =>
   Promise.all(
     ids.map((id) =>

@@ -1,4 +1,4 @@
-/** Verbs of projects: project, link, env. */
+/** Commands for projects: project, link, env. */
 import { defined } from '@berth/kit/defined';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
@@ -47,7 +47,7 @@ const DOCS = {
   replace: 'rolling: the new version starts beside the old one; recreate: after it stopped',
   on_dataset_change: 'what to do when a dataset of the project has a new version',
 } as const;
-/** `env` and `domains` have verbs of their own. */
+/** `env` and `domains` have commands of their own. */
 const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains'], docs: DOCS });
 const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains'], docs: DOCS });
 const DATASET: Option = {
@@ -387,8 +387,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
 ];
 
 /**
- * Reads arguments of the form NAME=value. Throws wrong usage with all arguments that are invalid.
- * No message has a value.
+ * Parses arguments of the form NAME=value. Throws wrong usage that lists all invalid arguments.
+ * Error messages never contain a value.
  */
 function pairsIn(given: readonly string[]): Map<string, string> {
   const values = new Map<string, string>();
@@ -411,7 +411,7 @@ async function sayEnv(cli: Cli, project: Project, text: string): Promise<void> {
   await sayHowToApply(cli, project, ', to use it');
 }
 
-/** Returns the volumes of `--volume`; nothing if the option is not given. */
+/** Returns the volumes that `--volume` gives. Empty without the option. */
 function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path: string }[] } {
   const volumes = volume as string[] | undefined;
   if (volumes === undefined) return {};
@@ -427,7 +427,7 @@ function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path:
   };
 }
 
-/** Returns the mounts of `--dataset`; nothing if the option is not given. Names become ids. */
+/** Returns the mounts that `--dataset` gives, with ids for names. Empty without the option. */
 async function datasetsOf(
   cli: Cli,
   { dataset }: Options,

@@ -1,4 +1,4 @@
-/** Verbs of the members of a project, for admins. */
+/** Commands for admins that change the members of a project. */
 import { MEMBER_ROLES, type Member, type Project } from '@berth/wire/project';
 import { confirmed } from '../ask.ts';
 import type { Cli } from '../cli.ts';
@@ -66,7 +66,7 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
       const person = argument(args, 0);
       let isAgreed = yes === true;
       const project = await changeProject(cli, async ({ name, members }) => {
-        // A deleted user no longer has an address, but can still be in the list.
+        // A deleted user has no e-mail address any more, but can still be in the member list.
         const id = members.some((m) => m.user_id === person) ? person : await userId(cli, person);
         const others = members.filter((m) => m.user_id !== id);
         if (others.length === members.length) throw usage(`${person} is not a member of ${name}`);

@@ -1,6 +1,4 @@
-/**
- * Verbs of secrets. A value comes from a prompt or from standard input, and no command prints one.
- */
+/** Commands for secrets. A value comes from a prompt or standard input, and is never printed. */
 import { ROUTES } from '@berth/wire/routes';
 import type { Secret } from '@berth/wire/secret';
 import { confirmed, readValue } from '../ask.ts';
@@ -167,7 +165,7 @@ async function importFile(
           body: { value, ...settings },
         });
       } catch (error) {
-        // Each secret is a request of its own.
+        // Name the secrets that were set, because each one is a separate request.
         cli.say(
           set.length === 0
             ? `${one} was refused; nothing was changed`

@@ -1,4 +1,4 @@
-/** Resources as text for people. */
+/** Formats resources as text for people. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
@@ -66,7 +66,7 @@ export function printDeployment(cli: Cli, d: Deployment): string {
 const listOrNull = (items: readonly string[] | undefined, before = ''): string | null =>
   items === undefined || items.length === 0 ? null : `${before}${items.join(', ')}`;
 
-/** Settings with their usual value are left out, except those that everybody asks for. */
+/** Formats a project. Leaves out settings with default values, except the most important ones. */
 export const printProject = (project: Project): string =>
   record([
     ['name', project.name],

@@ -1,4 +1,4 @@
-/** The text of `berth status`: what a project serves, how it is, and what to do next. */
+/** The text of `berth status`: which version serves, its health, and the next command. */
 import type { Deployment } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
 import type { Project } from '@berth/wire/project';
@@ -11,9 +11,9 @@ import { ago } from '../output/units.ts';
 export type Standing = {
   project: Project;
   running: Deployment | null;
-  /** The newest deployment; null if it is the one that runs, or if there is none. */
+  /** The newest deployment; null if it is the running one or if there is none. */
   latest: Deployment | null;
-  /** Hostname of the node of `running`. */
+  /** Hostname of the node that runs `running`. */
   node: string | null;
 };
 
@@ -34,7 +34,7 @@ export async function standingOf(cli: Cli, project: Project): Promise<Standing> 
   return { project, running, latest, node: await hostnameOf(cli, running?.node_id ?? null) };
 }
 
-/** The node can be deleted meanwhile. */
+/** Returns the hostname of a node, or null if the node has been deleted. */
 const hostnameOf = async (cli: Cli, id: string | null): Promise<string | null> =>
   id === null
     ? null
@@ -75,7 +75,7 @@ export const projectText = (cli: Cli, standing: Standing): string =>
     ...(standing.project.deleting ? ['it is being deleted'] : []),
   ].join('\n');
 
-/** Says in one sentence whether the project is stopped, and which version serves. */
+/** Says in one sentence whether the project is stopped and which version serves. */
 function stateLines(cli: Cli, { project, running, latest, node }: Standing): string[] {
   const name = cli.paintOut('bold', project.name);
   if (project.stopped)
@@ -103,7 +103,7 @@ function datasetsText({ datasets }: Deployment): string {
   return `, on ${versions.join(', ')}`;
 }
 
-/** How the running version is. */
+/** Describes the health of the running version. */
 function runningLines(cli: Cli, { project, running }: Standing): string[] {
   if (running === null) return [];
   return [
@@ -134,7 +134,7 @@ function certificateLines(cli: Cli, { certificate }: Project): string[] {
   return [`certificate: ${cli.paintOut('yellow', certificate?.state ?? '')} (${oneLine(problem)})`];
 }
 
-/** The newest deployment if it does not serve yet, and the next command. */
+/** Describes the newest deployment if it does not serve yet, and names the next command. */
 function latestLines(cli: Cli, { project, running, latest }: Standing): string[] {
   if (latest !== null && latest.generation > (running?.generation ?? 0))
     return [

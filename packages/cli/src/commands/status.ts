@@ -1,4 +1,4 @@
-/** Commands that show what happens and change nothing: status, logs, open, placement, events. */
+/** Read-only commands: status, logs, open, placement, events. */
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { Project } from '@berth/wire/project';
@@ -132,7 +132,7 @@ async function events(
     name === undefined ? null : (await selectProject(cli.io, cli.session(), name)).project.id;
   const limit = (options['limit'] as number | undefined) ?? 50;
   const after = options['after'] as number | undefined;
-  /** A gap can hide events of the project. */
+  /** Keep gaps, because a gap can hide events of the project. */
   const isOfProject = ({ project_id, kind }: Event): boolean =>
     projectId === null || project_id === projectId || kind === 'gap';
   const page = await cli.client().call('events', {
@@ -153,7 +153,7 @@ const printEvent = (cli: Cli, event: Event): void =>
     () => `${event.seq}  ${event.at}  ${event.kind.padEnd(22)} ${oneLine(event.message)}`,
   );
 
-/** Prints events after the one with the sequence number `after`, until Ctrl-C. */
+/** Prints the events after sequence number `after`, until Ctrl-C. */
 async function followEvents(
   cli: Cli,
   after: string,

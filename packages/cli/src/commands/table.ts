@@ -67,8 +67,8 @@ export const NOUNS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Routes without a verb, with the reason. Routes of agents, the gateway and the proxy need none:
- * people do not call them.
+ * Routes that have no command, with the reason. Routes for agents, the gateway and the proxy are
+ * not listed: people do not call them.
  */
 export const NO_VERB: Partial<Record<RouteName, string>> = {
   authMethods: 'the sign-in page of the dashboard reads it; berth login uses the device flow',

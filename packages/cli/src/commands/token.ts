@@ -1,4 +1,4 @@
-/** Verbs about personal API tokens and device tokens. */
+/** Commands for personal API tokens and device tokens. */
 import { defined } from '@berth/kit/defined';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { ago } from '../output/units.ts';

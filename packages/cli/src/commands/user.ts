@@ -1,4 +1,4 @@
-/** Verbs about users of the API. */
+/** Commands for users of the API. */
 import { defined } from '@berth/kit/defined';
 import type { User } from '@berth/wire/user';
 import { ROUTES } from '@berth/wire/routes';
@@ -139,19 +139,19 @@ export const USER_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Undefined: neither option is given, and the account stays as it is. */
+/** Returns the new value of `disabled`, or undefined to leave the account unchanged. */
 function disabledBy(disable: boolean, enable: boolean): boolean | undefined {
   if (disable) return true;
   return enable ? false : undefined;
 }
 
-/** `--no-password` removes the password. */
+/** Returns null for `--no-password`, which removes the password. */
 const removedBy = (password: unknown): null | undefined => (password === false ? null : undefined);
 
 export const allUsers = (cli: Cli): Promise<User[]> =>
   allPages((cursor) => cli.client().call('listUsers', { query: { limit: 200, ...cursor } }));
 
-/** The API knows users by id only. */
+/** Returns the id of a user who is named by id or by e-mail address. The API accepts only ids. */
 export async function userId(cli: Cli, named: string): Promise<string> {
   if (!named.includes('@')) return named;
   const users = await allUsers(cli);

@@ -1,6 +1,6 @@
 /**
- * `berth __complete WORDS` prints one candidate a line, with a tab and its description. Shells call
- * it at each Tab, so it says nothing on errors.
+ * `berth __complete WORDS` prints one candidate per line, with a tab and its description. Shells
+ * call it at each Tab, so it prints no errors.
  */
 import { createClient } from '@berth/wire/client';
 import { type Cli, createCli } from '../cli.ts';
@@ -12,9 +12,9 @@ import { anonymous, type Session } from '../session/session.ts';
 import { isLocal, readNames, sourceOf } from './names.ts';
 import { type Candidate, matching, possible, type Wanted } from './words.ts';
 
-/** Longest time in ms that a completion takes: a person waits after Tab. */
+/** Maximum time in ms for a completion, because a person waits after pressing Tab. */
 const DEADLINE_MS = 1_500;
-/** The shell inserts a name as it is: nothing that a shell would interpret. */
+/** Names without characters that a shell interprets: the shell inserts a name unquoted. */
 const SAFE_NAME = /^[\w.@:+][\w.@:+-]*$/;
 
 export async function complete(words: readonly string[], io: Io): Promise<void> {
@@ -40,11 +40,14 @@ async function namesFor(wanted: Wanted, words: readonly string[], io: Io): Promi
   return readNames(source, wanted, cli, isLocal(source) ? null : await boundedSession(cli));
 }
 
-/** Requests end at the deadline, but not a renewal of the token: its answer must reach the file. */
+/**
+ * Returns a session whose requests end at the deadline. A token renewal is not aborted, because its
+ * answer must be stored.
+ */
 async function boundedSession(cli: Cli): Promise<Session> {
   const session = cli.session();
   const deadline = AbortSignal.timeout(DEADLINE_MS);
-  // A renewal begins only at a server that answers.
+  // Check that the server answers before a renewal begins.
   if (session.mustRenew()) await anonymous(session.url).call('version', { signal: deadline });
   const client = createClient({
     baseUrl: session.url,

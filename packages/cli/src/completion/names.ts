@@ -1,4 +1,4 @@
-/** Names of the server and of this machine for completion. */
+/** Completes names that the server or this machine knows. */
 import type { Client } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
 import { readContexts } from '../session/contexts.ts';
@@ -6,7 +6,7 @@ import type { Cli } from '../cli.ts';
 import type { Session } from '../session/session.ts';
 import type { Candidate, Wanted } from './words.ts';
 
-/** More names than a person reads. */
+/** Maximum number of names; people do not read more. */
 const MOST = 200;
 
 type Asked = Wanted & {
@@ -66,7 +66,7 @@ const secrets: Source = async ({ client, projectOf, project }) => {
 const variables: Source = async ({ projectOf, project }) =>
   (await projectOf(project)).env_names.map((word) => ({ word, doc: '' }));
 
-/** By `command: value` or by the value alone: the name of an argument, or an option. */
+/** Sources of names by `command: value` or by the value alone (an argument or an option). */
 const SOURCES: Readonly<Record<string, Source>> = {
   project: projects,
   '--project': projects,
@@ -142,7 +142,7 @@ export const sourceOf = ({
   value,
 }: Pick<Wanted, 'command' | 'value'>): Source | undefined =>
   SOURCES[`${command.name}: ${value}`] ?? SOURCES[value];
-/** Names of this machine need no session. */
+/** Returns whether the names come from this machine, so that they need no session. */
 export const isLocal = (source: Source): boolean => source === contexts;
 
 export const readNames = (

@@ -1,10 +1,10 @@
 /**
- * The scripts of `berth completion`. Each one asks `berth __complete` for the words that can
- * follow, so they never change.
+ * The scripts of `berth completion`. They call `berth __complete` for the next words, so a new
+ * command does not change them.
  */
 
 /**
- * bash gives and takes only the part of a word after `=`, `:` or `@`, so the part before is removed
+ * bash splits words at `=`, `:` and `@`, so the script removes the part before the last separator
  * from each answer.
  */
 export const BASH = `_berth() {
@@ -22,7 +22,7 @@ export const BASH = `_berth() {
 complete -F _berth berth
 `;
 
-/** Works as a file of `fpath` and by `source`. */
+/** Works both as a file in `fpath` and with `source`. */
 export const ZSH = `#compdef berth
 _berth() {
   local word doc

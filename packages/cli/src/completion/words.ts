@@ -1,12 +1,14 @@
 /**
- * Finds the words that can follow in a command line. Pure: computed from the command table;
- * names.ts has the names of the server.
+ * Finds the words that can come next in a command line. Pure: uses only the command table; names.ts
+ * reads the names that the server knows.
  */
 import { type MachineCommand, MACHINE_COMMANDS } from '../commands/machine.ts';
 import { type Argument, type Command, globalOptions, type Option } from '../commands/command.ts';
 
 export type Candidate = { word: string; doc: string };
-/** `names`: the argument or option value at the cursor, for which the server can have names. */
+/**
+ * `names`: the argument or option at the cursor whose values are names that the server might know.
+ */
 export type Possible = { candidates: Candidate[]; names: Wanted | null };
 export type Wanted = {
   command: Command;
@@ -24,10 +26,7 @@ const shortOf = ({ flags }: Option): string | undefined => /^-[a-zA-Z]\b/.exec(f
 const needsValue = ({ flags }: Option): boolean => flags.includes('<');
 const mayHaveValue = ({ flags }: Option): boolean => flags.includes('[');
 
-/**
- * `words`: after `berth`, up to the cursor. The last one is the word at the cursor, also when it is
- * empty.
- */
+/** `words`: the words after `berth`, up to the cursor. The last word can be empty. */
 export function possible(
   commands: readonly Command[],
   nouns: Readonly<Record<string, string>>,
@@ -157,15 +156,15 @@ function valuesOf(
     current,
     words.map((word) => ({ word: `${before}${word}`, doc: '' })),
   );
-  // A name after `--option=` would need the option in front of it; shells do not agree on that, so
-  // only fixed values are offered there.
+  // After `--option=`, offer only fixed values: a name would need the option as a prefix, and
+  // shells treat that prefix differently.
   return { candidates, names: words.length > 0 || before !== '' ? null : about(longOf(option)) };
 }
 
 export const matching = (current: string, candidates: readonly Candidate[]): Candidate[] =>
   candidates.filter(({ word }) => word.startsWith(current));
 
-/** The last argument, if it can be given several times. */
+/** Returns the last argument if it can be given several times. */
 const repeated = (command: Command | undefined): Argument | undefined => {
   const last = command?.args?.at(-1);
   return last?.repeats === true ? last : undefined;

@@ -1,6 +1,6 @@
 /**
- * Explains a deployment that did not go live: step, code, sentence, last lines, what still serves,
- * what to do next.
+ * Explains a failed deployment: step, error code, sentence, last log lines, the version that still
+ * serves, and the next command.
  */
 import type { Cli } from '../cli.ts';
 import type { Deployment } from '@berth/wire/deployment';
@@ -22,10 +22,7 @@ export type Explained = {
   next: string;
 };
 
-/**
- * Reads the log and the project. A part that cannot be read is left out: the failure itself is
- * known.
- */
+/** Reads the log and the project. Leaves out a part that cannot be read. */
 export async function explain(
   cli: Cli,
   d: Deployment,
@@ -54,7 +51,7 @@ export async function explain(
   };
 }
 
-/** A log ends with the sentence of the failure, which is shown by itself. */
+/** Removes the failure message from the end of the log, because it is shown separately. */
 function withoutEnd(lines: string[], message: string): string[] {
   const told = safe(message).split('\n');
   return lines.slice(-told.length).join('\n') === told.join('\n')
@@ -85,7 +82,7 @@ async function whatServes(cli: Cli, d: Deployment): Promise<string> {
   );
 }
 
-/** Failures of the repository: a new commit is the answer. */
+/** Error codes of failures that a new commit fixes. */
 const IN_REPOSITORY = [
   'dockerfile_missing',
   'dockerfile_outside',

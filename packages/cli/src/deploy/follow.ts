@@ -11,9 +11,11 @@ import { createRenderer, type Renderer } from './render.ts';
 import { type Seen, type Step, stepsOf } from './steps.ts';
 import { watchDeployment } from './watch.ts';
 
-/** The command gives up when the control plane has not answered for this time in ms. */
+/** Maximum time in ms without an answer of the control plane; then the command gives up. */
 const AWAY_MS = 120_000;
-/** The old version can need its drain and grace times, and the agent some time to report. */
+/**
+ * Extra time in ms, after the drain and grace times of the old version, for the agent to report.
+ */
 const DRAIN_SPARE_MS = 15_000;
 
 export type Followed = {
@@ -26,8 +28,8 @@ export type Followed = {
 };
 
 /**
- * Returns when the deployment runs. Throws CliError: refused when it failed, interrupted on Ctrl-C,
- * unreachable.
+ * Returns when the deployment is running. Throws CliError: refused if the deployment failed,
+ * interrupted on Ctrl-C, or unreachable.
  */
 export async function follow(cli: Cli, followed: Followed): Promise<Deployment> {
   const { io } = cli;
@@ -84,8 +86,8 @@ async function fail(cli: Cli, settled: Deployment, project: string): Promise<nev
 }
 
 /**
- * Shows the end of the old version. The deployment is live already, so a control plane that goes
- * away does not fail the command.
+ * Shows how the old version drains. The new version is already live, so the command does not fail
+ * if the control plane stops answering.
  */
 async function drain(
   cli: Cli,
@@ -138,7 +140,7 @@ async function watchDrain(
   }
 }
 
-/** One JSON object for each change of a step. */
+/** Prints one JSON object for each change of a step. */
 function jsonRenderer(cli: Cli, id: string): Renderer {
   const shown = new Map<string, string>();
   const line = (data: object): void => cli.printLine(data, () => '');

@@ -4,7 +4,7 @@ import type { Cli } from '../cli.ts';
 
 const PAGE = 5_000;
 
-/** Returns the last `count` lines, and why there are none if retention removed the log. */
+/** Returns the last `count` lines. If retention removed the log, returns the reason instead. */
 export async function tailOf(
   cli: Cli,
   id: string,

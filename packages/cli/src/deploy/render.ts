@@ -1,6 +1,6 @@
 /**
- * Shows steps on stderr. In a terminal, the steps are a block that is drawn again in place.
- * Otherwise each change is one line, once.
+ * Shows steps on stderr. A terminal shows a block that is redrawn in place. Other outputs get one
+ * line for each change.
  */
 import { stripVTControlCharacters } from 'node:util';
 import { type Io, canAnimate } from '../io.ts';
@@ -12,7 +12,7 @@ export type Renderer = {
   show(steps: readonly Step[]): void;
   /** Prints a sentence above the steps. */
   note(text: string): void;
-  /** Leaves the last picture on the screen. A second call has no effect. */
+  /** Stops drawing and leaves the steps on the screen. A second call has no effect. */
   end(): void;
 };
 
@@ -23,9 +23,9 @@ const NAME_WIDTH = 6;
 
 export const createRenderer = (io: Io): Renderer => (canAnimate(io) ? animated(io) : plain(io));
 
-/** One line for each change: when a step begins, when its detail changes, when it ends. */
+/** Prints one line when a step begins, when its detail changes, and when it ends. */
 function plain(io: Io): Renderer {
-  /** The last line of each step. */
+  /** The last printed line of each step. */
   const printed = new Map<string, string>();
   return {
     show(steps) {
@@ -49,11 +49,11 @@ const wordOf = ({ state }: Step): string =>
 function animated(io: Io): Renderer {
   const paint = paintWith(true);
   let steps: readonly Step[] = [];
-  /** Columns of each drawn line. */
+  /** Width in columns of each drawn line. */
   let drawn: number[] = [];
   let frame = 0;
   let ended = false;
-  /** A terminal that became narrower shows a line in several rows. */
+  /** Counts the rows to erase: if the terminal became narrower, a line takes several rows. */
   const rows = (): number =>
     drawn.reduce((sum, width) => sum + Math.max(1, Math.ceil(width / io.columns())), 0);
   const erase = (): string => (drawn.length === 0 ? '' : `\u001b[${rows()}A\r\u001b[J`);
@@ -75,7 +75,7 @@ function animated(io: Io): Renderer {
     },
     note: (text) => draw(`${safe(text)}\n`),
     end() {
-      // The text below the steps must not be followed by another picture of them.
+      // Do not draw the steps again below the text that follows them.
       if (ended) return;
       ended = true;
       clearInterval(timer);

@@ -1,6 +1,6 @@
 /**
- * The steps of a deployment as a person sees them: build, place, copy, start, route, drain. Pure:
- * computed from the answers of the API, so that a client that reconnects sees the same.
+ * The steps of a deployment for people: build, place, copy, start, route, drain. Pure: computed
+ * from the API's answers, so that a reconnected client shows the same steps.
  */
 import type { Deployment, DeploymentEvent, PhaseName } from '@berth/wire/deployment';
 import type { PlacementRow } from '@berth/wire/node';
@@ -11,10 +11,7 @@ import { seconds } from '../output/units.ts';
 export const STEP_NAMES = ['build', 'place', 'copy', 'start', 'route', 'drain'] as const;
 export type StepName = (typeof STEP_NAMES)[number];
 export type StepState = 'running' | 'done' | 'failed' | 'stopped';
-/**
- * `detail` changes at most once for each thing that a person should read; `live` changes all the
- * time (bytes, time left).
- */
+/** `detail` changes only with new facts; `live` changes all the time (bytes, time left). */
 export type Step = {
   name: StepName;
   state: StepState;
@@ -34,8 +31,8 @@ const STEP_OF: Record<PhaseName, StepName> = {
 };
 
 /**
- * `old`: the deployment that ran before, if it runs on another node. `drains`: a version was
- * replaced, so it drains.
+ * `old`: the previous deployment, if it runs on another node. `drains`: this deployment replaced a
+ * version, which drains.
  */
 export type Seen = { deployment: Deployment; old: Deployment | null; drains: boolean };
 
@@ -55,7 +52,7 @@ export function stepsOf({ deployment: d, old, drains }: Seen): Step[] {
       endedAt: phase.ended_at === null ? null : Date.parse(phase.ended_at),
     });
   }
-  // A release needs no build: its queue ends at once.
+  // A rollback to a release needs no build, so its build step ends at once.
   if (d.rollback_of !== null && steps.get('build')?.state === 'done') steps.delete('build');
   const last = [...steps.values()].at(-1);
   if (last !== undefined && settled && d.status !== 'running' && d.status !== 'retired')
@@ -67,8 +64,8 @@ export function stepsOf({ deployment: d, old, drains }: Seen): Step[] {
 }
 
 /**
- * A deploy task reports its phases when it ends. Until then, its copy is known from its progress,
- * and its start from the story.
+ * Adds the steps that are not reported yet: a deploy task reports its phases only when it ends.
+ * Until then, the copy comes from the progress and the start from the events.
  */
 function withCopy(d: Deployment): Deployment['phases'] {
   const open = d.phases.at(-1);
@@ -128,7 +125,7 @@ function builtText(d: Deployment): string {
   return [commit, message].filter((part) => part !== '').join(' ');
 }
 
-/** The node and the reason for it, against the best other node. */
+/** Describes the chosen node, and why it won against the second-best node. */
 export function placeText(d: Deployment): string {
   const { placement } = d;
   const rows = placement?.items ?? [];
@@ -190,8 +187,8 @@ function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
 const DRAINED = ['retire_done', 'retire_failed', 'retire_lost'];
 
 /**
- * The node of the old version reports its end: with the new version on the same node, or with `old`
- * on another node.
+ * Returns the drain step. The old version's node reports the end of the drain: in the events of `d`
+ * if both versions run on the same node, otherwise in those of `old`.
  */
 function drainStep(d: Deployment, old: Deployment | null): Step {
   const startedAt = Date.parse(d.finished_at ?? d.created_at);

@@ -1,6 +1,6 @@
 /**
- * Reads a deployment by long polling until it is settled. When the control plane does not answer,
- * the reader says so, retries, and gives up after a deadline. The deployment does not depend on it.
+ * Reads a deployment by long polling until it is settled. If the control plane does not answer,
+ * prints a note, retries, and gives up after a deadline. The deployment itself continues.
  */
 import { defined } from '@berth/kit/defined';
 import { ApiError, type CallResult } from '@berth/wire/client';
@@ -11,8 +11,8 @@ import { CliError, EXIT, isAway } from '../problem.ts';
 
 const HOLD_SECONDS = 25;
 /**
- * A held request that ends earlier than this was not held (too many holds): do not ask again at
- * once.
+ * An unchanged answer that arrives sooner than this was not held, because the server has too many
+ * long polls: pause before the next request.
  */
 const LEAST_HOLD_MS = 1_000;
 const AWAY = { min: 500, max: 5_000 };
@@ -20,16 +20,16 @@ const AWAY = { min: 500, max: 5_000 };
 export type WatchOptions = {
   /** Called with each new state, also with the first one. */
   onChange(deployment: Deployment): void;
-  /** Ends the reading. */
+  /** Returns whether to stop reading. */
   isDone(deployment: Deployment): boolean;
   /** Prints a sentence about the connection. */
   note(text: string): void;
-  /** Gives up when the control plane was away this long. */
+  /** Maximum time in ms without an answer of the control plane. */
   awayMs: number;
   signal?: AbortSignal;
 };
 
-/** Throws CliError `unreachable` (exit 3) after `awayMs`; the reason of `signal` when it aborts. */
+/** Throws CliError `unreachable` (exit 3) after `awayMs`, or the abort reason of `signal`. */
 export async function watchDeployment(
   cli: Cli,
   id: string,
@@ -45,7 +45,7 @@ export async function watchDeployment(
     try {
       const result: CallResult<'getDeployment'> = await cli.client().exchange('getDeployment', {
         params: { id },
-        // Without an ETag the answer comes at once.
+        // Without an ETag, the server answers at once.
         query: etag === null ? {} : { wait: HOLD_SECONDS },
         headers: etag === null ? {} : { 'if-none-match': etag },
         timeoutMs: (HOLD_SECONDS + 15) * 1000,

@@ -12,14 +12,16 @@ import { createMcpServer } from './server.ts';
 const MAX_BODY = 1024 * 1024;
 const MAX_CONNECTIONS = 64;
 const PATH = '/mcp';
-/** HTTP statuses of failures, by exit code of the command line. */
+/** HTTP status for each exit code of a failure. */
 const STATUS_OF_EXIT: Partial<Record<number, number>> = {
   [EXIT.signIn]: 401,
   [EXIT.unreachable]: 502,
 };
 const LOOPBACK = ['127.0.0.1', '::1', 'localhost'];
 
-/** Serves the rights of the person who is signed in, until the client closes standard input. */
+/**
+ * Serves requests with the rights of the signed-in person, until the client closes standard input.
+ */
 export async function serveStdio(cli: Cli, allowChanges: boolean): Promise<void> {
   const server = createMcpServer(cli, await mayChange(cli.session(), allowChanges));
   const closed = new Promise<void>((resolve) => {
@@ -29,7 +31,10 @@ export async function serveStdio(cli: Cli, allowChanges: boolean): Promise<void>
   await closed;
 }
 
-/** Offers changes to developers and admins only: a viewer would be refused anyway. */
+/**
+ * Returns whether to offer tools that change something. A viewer gets none, because the server
+ * would refuse a viewer's changes.
+ */
 async function mayChange(session: Session, allowChanges: boolean): Promise<boolean> {
   const { role } = await session.client.call('me', {});
   return allowChanges && role !== 'viewer';
@@ -38,8 +43,8 @@ async function mayChange(session: Session, allowChanges: boolean): Promise<boole
 export type HttpOptions = { listen: string; allowChanges: boolean };
 
 /**
- * Each request carries a token of Berth and acts with its rights. Returns the address and a
- * function that ends the server.
+ * Serves requests over HTTP. Each request carries a Berth token and acts with its rights. Returns
+ * the address and a function that stops the server.
  */
 export async function serveHttp(
   cli: Cli,
@@ -63,7 +68,7 @@ export async function serveHttp(
   const isLocal = LOOPBACK.includes(at.host);
 
   async function answer(request: IncomingMessage, reply: ServerResponse): Promise<void> {
-    // A page that rebinds its name to this address sends its own name in Host and Origin.
+    // Refuse DNS rebinding: a hostile page sends its own name in Host and Origin.
     if (
       isLocal &&
       !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin))
@@ -80,7 +85,7 @@ export async function serveHttp(
         'send a personal API token of Berth as a Bearer token: berth token create NAME',
       );
     }
-    // Each request is complete in itself, so there are no sessions to keep or to steal.
+    // Each request is complete in itself, so there is no session that somebody could steal.
     if (request.method !== 'POST') return send(reply, 405, 'only POST is supported');
     const body = await bodyOf(request);
     if (body === null) return send(reply, 413, 'the request is larger than 1 MiB');

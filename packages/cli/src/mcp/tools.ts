@@ -1,7 +1,4 @@
-/**
- * Tools of the MCP server: questions about the platform, and with --allow-changes deploy and
- * rollback.
- */
+/** Tools of the MCP server: questions, and with --allow-changes also deploy and rollback. */
 import { defined } from '@berth/kit/defined';
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
@@ -21,14 +18,14 @@ export type Tool = {
   title: string;
   description: string;
   input: Input;
-  /** It changes something: only with --allow-changes. */
+  /** The tool changes something, so it is offered only with --allow-changes. */
   changes?: true;
   run(cli: Cli, args: Record<string, string>): Promise<object>;
 };
 
 const ITEMS = 50;
 const LOG_LINES = 200;
-/** Longest line of a log in an answer, and all lines together, in characters. */
+/** Maximum length in characters of one log line in an answer, and of all its log lines together. */
 const LINE = 1_000;
 const LOG_CHARACTERS = 20_000;
 const PROJECT: Input = { project: { doc: 'name or id of the project', required: true } };
@@ -282,7 +279,7 @@ export const TOOLS: readonly Tool[] = [
 ];
 
 const cut = (line: string): string => (line.length <= LINE ? line : `${line.slice(0, LINE)}…`);
-/** The last lines that fit: the end of a log says why it ended. */
+/** Returns the last lines that fit: the end of a log shows why the process ended. */
 function newest(lines: readonly string[]): string[] {
   let room = LOG_CHARACTERS;
   const fits = lines

@@ -1,18 +1,18 @@
-/** Text for terminals: safe, in columns, with colours where they are allowed. */
+/** Formats text for terminals: safe, in columns, and with colours if the terminal allows them. */
 import { stripVTControlCharacters } from 'node:util';
 
-/** Control characters except tab and newline, and characters that reverse the direction of text. */
+/** Matches control characters (not tab and newline) and characters that reverse text. */
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|(?![\t\n])\p{Cc}/gu;
 
 /**
- * Removes control characters: names and logs come from others and must not move the cursor or
- * change the title of the terminal.
+ * Removes control characters: names and logs come from other people and must not move the cursor or
+ * change the terminal's title.
  */
 export const safe = (text: string): string => stripVTControlCharacters(text).replaceAll(UNSAFE, '');
-/** Like `safe`, on one line. */
+/** Like `safe`, but puts the text on one line. */
 export const oneLine = (text: string): string => safe(text).replaceAll(/\s+/g, ' ').trim();
 
-/** Characters of two columns: East Asian wide ones and emoji. */
+/** Matches characters that take two columns: East Asian wide characters and emoji. */
 const WIDE = new RegExp(
   String.raw`[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f` +
     String.raw`\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}`,
@@ -24,9 +24,11 @@ function columnsOf(grapheme: string): 0 | 1 | 2 {
   return WIDE.test(grapheme) ? 2 : 1;
 }
 
-/** Columns of a text without control characters in a terminal. */
+/**
+ * Returns the width of a text in terminal columns. The text must not contain control characters.
+ */
 export function widthOf(text: string): number {
-  // Nearly all texts are ASCII, and a table measures thousands of them.
+  // Fast path: nearly all texts are ASCII, and a table measures thousands of them.
   if (/^[ -~]*$/.test(text)) return text.length;
   return [...graphemes.segment(text)].reduce((sum, { segment }) => sum + columnsOf(segment), 0);
 }
@@ -49,14 +51,17 @@ export const paintWith =
 
 const ESCAPE = '\u001b';
 const PAINTED = new RegExp(String.raw`(${ESCAPE}\[(?:${Object.values(CODES).flat().join('|')})m)`);
-/** Like `safe`, but keeps what `paintWith` adds. */
+/** Like `safe`, but keeps the colours that `paintWith` adds. */
 export const safePainted = (text: string): string =>
   text
     .split(PAINTED)
     .map((part, index) => (index % 2 === 1 ? part : safe(part)))
     .join('');
 
-/** JSON escapes only some control characters; a terminal also obeys U+009B. */
+/**
+ * Formats JSON on one line. Escapes further control characters, because a terminal obeys some that
+ * JSON leaves as they are, such as U+009B.
+ */
 export const jsonLine = (data: unknown): string =>
   JSON.stringify(data).replaceAll(
     /[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
@@ -77,7 +82,7 @@ export function truncate(text: string, width: number): string {
 
 export type Column<T> = { head: string; of: (item: T) => string };
 
-/** Returns aligned columns with a heading. */
+/** Returns aligned columns with a header row. */
 export function table<T>(items: readonly T[], columns: readonly Column<T>[]): string {
   const rows = [
     columns.map((c) => c.head),
@@ -96,7 +101,7 @@ export function table<T>(items: readonly T[], columns: readonly Column<T>[]): st
     .join('\n');
 }
 
-/** Returns `name  value` lines. */
+/** Returns one aligned line `name  value` for each field. */
 export function record(
   fields: readonly (readonly [name: string, value: string | null | undefined])[],
 ): string {

@@ -1,6 +1,6 @@
 import type { Node } from '@berth/wire/node';
 
-/** Lines about containers that only a person can remove. */
+/** Returns instructions for containers that only a person can remove. */
 export const toRemove = (left: Node['unmanaged'] = []): string[] =>
   left.map(
     (c) =>

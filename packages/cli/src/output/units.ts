@@ -1,5 +1,5 @@
-/** Numbers with units, for people. */
-/** `4.2 s`, `3 min 20 s`, `2 h 5 min`. */
+/** Formats and parses numbers with units. */
+/** Formats a duration: `4.2 s`, `3 min 20 s`, `2 h 5 min`. */
 export function seconds(ms: number): string {
   const s = Math.max(0, ms / 1000);
   if (s < 10) return `${s.toFixed(1)} s`;
@@ -10,7 +10,7 @@ export function seconds(ms: number): string {
     : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** `5 s ago`, `3 min ago`, `2 h ago`, `12 d ago`. */
+/** Formats a past time: `5 s ago`, `3 min ago`, `2 h ago`, `12 d ago`. */
 export function ago(at: string | null, now: number): string {
   if (at === null) return 'never';
   const s = Math.max(0, (now - Date.parse(at)) / 1000);
@@ -19,7 +19,7 @@ export function ago(at: string | null, now: number): string {
   return s < 86_400 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86_400)} d ago`;
 }
 
-/** `512MiB`, `2GiB`, `1000` -> bytes. Returns null for other texts. */
+/** Parses `512MiB`, `2GiB` or `1000` to bytes. Returns null for other texts. */
 export function parseBytes(text: string): number | null {
   const match = /^(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b)?$/i.exec(text.trim());
   if (match === null) return null;

@@ -1,4 +1,4 @@
-/** Says how a change of settings takes effect, without advice that undoes a stop or a rollback. */
+/** Says how a settings change takes effect, without advice that undoes a stop or a rollback. */
 import { ApiError } from '@berth/wire/client';
 import type { Cli } from '../cli.ts';
 import { isAway } from '../problem.ts';
@@ -17,7 +17,7 @@ export async function sayHowToApply(
         .client()
         .call('getDeployment', { params: { id } })
         .catch((error: unknown) => {
-          // The change is made already.
+          // The change is already saved, so this failed read must not fail the command.
           if (isAway(error) || error instanceof ApiError) return null;
           throw error;
         });

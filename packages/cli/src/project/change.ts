@@ -1,4 +1,4 @@
-/** A change of a list of a project, which is sent as a whole. */
+/** Changes a list of a project. The API accepts such a list only as a whole. */
 import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
@@ -6,14 +6,14 @@ import type { BodyOf } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { refused } from '../problem.ts';
 
-/** Other people can change the project at the same time. */
+/** Maximum number of attempts, because other people can change the project at the same time. */
 const TRIES = 5;
 
 /**
- * Changes the project as it is now: a list that is a moment old could undo the change of another
- * person.
- * @param decide gets the project of each try, and returns the fields to change; its errors end the
- *   command
+ * Reads the current project and changes it, because an older copy of a list could undo another
+ * person's change.
+ * @param decide gets the project of each attempt, and returns the fields to change; its errors end
+ * the command
  * @returns the changed project
  */
 export async function changeProject(

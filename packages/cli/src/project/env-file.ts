@@ -1,7 +1,7 @@
 /**
- * Reads files in the format of `.env`. Node's parser gives the values; it skips what it does not
- * understand and drops a part of some lines in silence, so each entry is checked first and the line
- * of a problem is named. No problem has a value in its text.
+ * Reads files in the `.env` format. Node's parser gives the values, but it silently skips lines
+ * that it does not understand. So each entry is checked first, and a problem names its line. No
+ * problem message contains a value.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
@@ -12,7 +12,7 @@ import { usage } from '../problem.ts';
 export type EnvProblem = { line: number; message: string };
 export type EnvFile = { values: Map<string, string>; problems: EnvProblem[] };
 
-/** 1,000 variables of 1 KiB on average; the API has limits of its own. */
+/** Maximum size in bytes: 1,000 variables with an average of 4 KiB. The API has further limits. */
 const LIMIT = 4 * 1024 * 1024;
 const ENTRY = /^\s*(?:export\s+)?([^\s=]*)\s*=[^\S\n]*(.*)$/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -41,7 +41,7 @@ export function readEnv(given: string): EnvFile {
         problem =
           'has a “#” inside the value: put the value in quotes, or a blank before a comment';
     } else {
-      // A value in quotes can have several lines.
+      // A quoted value can span several lines.
       while (value.indexOf(quote, 1) === -1 && at + 1 < lines.length)
         value += `\n${lines[((at += 1))] ?? ''}`;
       const end = value.indexOf(quote, 1);
@@ -70,7 +70,7 @@ export function readEnv(given: string): EnvFile {
   return file;
 }
 
-/** Reads a file, or standard input for `-`. Throws wrong usage with all lines that are invalid. */
+/** Reads a file, or standard input for `-`. Throws wrong usage that lists all invalid lines. */
 export async function readEnvFile(io: Io, path: string): Promise<Map<string, string>> {
   const { values, problems } = readEnv(await textOf(io, path));
   const where = path === '-' ? 'standard input' : path;

@@ -1,4 +1,4 @@
-/** Facts about the git repository of a folder. Nothing here contacts a git server. */
+/** Reads facts about the git repository of a folder. Never contacts a git server. */
 import type { ExecResult } from '@berth/kit/exec';
 import type { Io } from '../io.ts';
 import { LINK_FILE } from '../session/choose.ts';
@@ -10,7 +10,7 @@ export type Repository = {
   branch: string | null;
   /** Null before the first commit. */
   head: string | null;
-  /** Number of files that differ from HEAD, including new ones. */
+  /** Number of files that differ from HEAD, including untracked files. */
   dirty: number;
 };
 
@@ -20,7 +20,7 @@ const isOwnFile = (line: string): boolean =>
 
 /** Returns null if git could not be started. */
 async function run(io: Io, args: readonly string[]): Promise<ExecResult | null> {
-  // A repository can name a program for core.fsmonitor; `git status` would run it.
+  // Disable core.fsmonitor: a repository can set it to a program that `git status` would run.
   const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
   const { exec } = await import('@berth/kit/exec');
   return exec(argv, {
@@ -35,12 +35,9 @@ async function git(io: Io, args: readonly string[]): Promise<string | null> {
   return result === null || result.code !== 0 ? null : result.stdout.trimEnd();
 }
 
-/** Remotes that are asked for their address. */
+/** Maximum number of remotes whose addresses are read. */
 const MAX_REMOTES = 50;
-/**
- * Returns the addresses that git itself uses: `url.<base>.insteadOf` changes those of the
- * configuration.
- */
+/** Returns the addresses that git uses: `url.<base>.insteadOf` can replace the configured one. */
 async function remotesOf(io: Io): Promise<Repository['remotes']> {
   const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
   const remotes = await Promise.all(
@@ -52,7 +49,7 @@ async function remotesOf(io: Io): Promise<Repository['remotes']> {
   return remotes.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
 }
 
-/** Returns null if the folder is not in a repository, or if there is no git. */
+/** Returns null if the folder is not in a repository or if git is not installed. */
 export async function readRepository(io: Io): Promise<Repository | null> {
   if ((await git(io, ['rev-parse', '--git-dir'])) === null) return null;
   const [remotes, branch, head, status] = await Promise.all([
@@ -65,7 +62,7 @@ export async function readRepository(io: Io): Promise<Repository | null> {
     remotes,
     branch: branch === '' ? null : branch,
     head,
-    // Berth's own file says nothing about the application.
+    // Ignore `.berth.json`, because Berth writes it and it is not part of the application.
     dirty: linesOf(status).filter((line) => !isOwnFile(line)).length,
   };
 }
@@ -88,8 +85,8 @@ const linesOf = (text: string | null): string[] =>
   (text ?? '').split('\n').filter((line) => line !== '');
 
 /**
- * Compares addresses of repositories: `git@host:a/b.git`, `ssh://git@host/a/b` and
- * `https://host/a/b.git` are the same repository.
+ * Returns an equal key for all addresses of one repository: `git@host:a/b.git`,
+ * `ssh://git@host/a/b` and `https://host/a/b.git`.
  */
 export function repositoryKey(url: string): string {
   const scp = /^(?:[^@/:]+@)?([^/:]+):(?!\/\/)(.+)$/.exec(url);
@@ -102,13 +99,16 @@ export function repositoryKey(url: string): string {
     .replace(/\.git$/, '')}`;
 }
 
-/** The same repository has another port for ssh than for https, so only that of https counts. */
+/**
+ * Returns the host. Ignores the port of an ssh address, because one repository has different ports
+ * for ssh and https.
+ */
 const hostOf = ({ protocol, hostname, host }: URL): string =>
   protocol === 'ssh:' ? hostname : host;
 
 /**
- * Removes the user and password of an address: Berth refuses a password in `git_url`, and the
- * remote of CI often has a token.
+ * Removes the user and password from an address: Berth refuses a password in `git_url`, and remotes
+ * in CI often contain a token.
  */
 export function withoutPassword(url: string): string {
   if (!URL.canParse(url)) return url;
@@ -120,8 +120,8 @@ export function withoutPassword(url: string): string {
 }
 
 /**
- * Says in sentences how the folder differs from what Berth will build, by the remote branch as git
- * last fetched it.
+ * Describes how the folder differs from the version that Berth will build: the remote branch, as of
+ * the last `git fetch`.
  */
 export async function differences(
   io: Io,

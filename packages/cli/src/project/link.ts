@@ -1,5 +1,5 @@
 /**
- * Writes `.berth.json`, which ties a folder to a project. It contains no secret and belongs into
+ * Writes `.berth.json`, which links a folder to a project. It contains no secret, so commit it to
  * the repository.
  */
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** A look into a repository with the client of the command line. */
+/** Inspects a repository through the API. */
 import { lookAt as lookWith } from '@berth/wire/look-client';
 import type { RepositoryLook } from '@berth/wire/repository-look';
 import type { BodyOf } from '@berth/wire/routes';

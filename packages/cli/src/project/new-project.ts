@@ -1,4 +1,4 @@
-/** The project of `berth deploy`: the selected one, or a new one for a folder that has none. */
+/** Finds the project of `berth deploy`: the selected project, or a new one for this folder. */
 import { basename } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import type { ProjectCreate } from '@berth/wire/project';
@@ -24,7 +24,7 @@ export async function projectToDeploy(cli: Cli, named: string | undefined): Prom
   }
 }
 
-/** Returns a valid name for a project, made of the name of the repository. */
+/** Derives a valid project name from the repository's address. */
 export function nameFrom(url: string): string {
   const name =
     basename(url.replace(/\/+$/, ''))
@@ -39,7 +39,7 @@ export function nameFrom(url: string): string {
     .replace(/-+$/, '');
 }
 
-/** The values that follow from the repository of this folder. */
+/** Returns the default values that follow from the repository of this folder. */
 export async function defaultsHere(
   cli: Cli,
 ): Promise<{ repository: Repository | null; git_url: string | null; branch: string | null }> {

@@ -1,7 +1,7 @@
 /** Reads lists of the API page by page. */
 type Page<T> = { items: T[]; next_cursor: string | null };
 
-/** Returns the items of all pages, at most `limit`. */
+/** Reads all pages and returns their items, at most `limit`. */
 export async function allPages<T>(
   read: (cursor: { cursor?: string }) => Promise<Page<T>>,
   limit = 100_000,

@@ -1,6 +1,6 @@
 /**
- * Values of a new project that nobody gave: what a builder finds in the repository. Without a
- * builder, the defaults hold.
+ * Proposes values for a new project from the content of its repository, which a builder reads.
+ * Without a builder, the defaults apply.
  */
 import { ApiError } from '@berth/wire/client';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
@@ -12,7 +12,7 @@ import { oneLine } from '../output/text.ts';
 import { reasonOf } from '../problem.ts';
 import { lookAt } from './look.ts';
 
-/** The values that follow from a repository, and the stage that decides about the port. */
+/** Values that the caller gave, including the build stage, which decides the port. */
 export type Wanted = {
   branch?: string;
   dockerfile_path?: string;
@@ -20,12 +20,12 @@ export type Wanted = {
   container_port?: number;
 };
 export type Proposals = Pick<Wanted, 'branch' | 'dockerfile_path' | 'container_port'>;
-/** Chooses one of several; null: nobody can choose. */
+/** Lets the person choose one of several values. Returns null if no person can answer. */
 type Choose = <T extends string | number>(question: string, of: readonly T[]) => Promise<T | null>;
 
 /**
- * Returns the values that were not given and differ from the defaults, and hints about those that
- * somebody must choose.
+ * Proposes the values that were not given and differ from the defaults. `hints` name values that a
+ * person must choose.
  */
 export async function proposalsOf(
   found: RepositoryFound,
@@ -78,9 +78,9 @@ const textOf = ({ branch, dockerfile_path, container_port }: Proposals): string 
     .join(', ');
 
 /**
- * Looks into the repository for the values that were not given. In a terminal, the person chooses
- * and confirms; otherwise one line says what was taken. A repository that no builder can read
- * changes nothing.
+ * Reads the repository for the values that were not given. In a terminal, the person chooses and
+ * confirms; otherwise one line says which values are used. If no builder can read the repository,
+ * the defaults apply.
  */
 export async function proposed(cli: Cli, git_url: string, wanted: Wanted): Promise<Proposals> {
   if (
@@ -102,7 +102,7 @@ export async function proposed(cli: Cli, git_url: string, wanted: Wanted): Promi
   return taken;
 }
 
-/** Returns null if nobody can read the repository, and says why. */
+/** Returns the content of the repository. If no builder can read it, says why and returns null. */
 async function findings(
   cli: Cli,
   git_url: string,
@@ -119,8 +119,8 @@ async function findings(
     return found ?? null;
   } catch (given) {
     const error = reasonOf(given);
-    // The request that creates the project would fail in the same way if the user is not signed in,
-    // a proxy answers with a page, or there is no connection.
+    // Do not report these errors here (not signed in, a page from a proxy, no connection): the
+    // request that creates the project fails in the same way.
     if (
       !(error instanceof ApiError) ||
       error.problem === null ||
@@ -128,8 +128,8 @@ async function findings(
       error.status >= 500
     )
       throw given;
-    // An earlier control plane has no such route, and a wrong address is refused with its field
-    // when the project is created.
+    // Stay silent about other errors: an older control plane lacks this route, and a wrong address
+    // is refused with its field when the project is created.
     if (error.status === 429)
       cli.say(`note: the defaults are used: ${oneLine(error.problem.detail)}`);
     return null;
@@ -157,7 +157,7 @@ async function confirmUse(text: string): Promise<void> {
   if (isCancel(answer) || !answer) throw cancelled();
 }
 
-/** Returns null if there is no Dockerfile, or if the command cannot ask which one to use. */
+/** Returns the path of the Dockerfile, or null if there is none or nobody can choose one. */
 async function chooseDockerfile(found: RepositoryFound, choose: Choose): Promise<string | null> {
   const paths = found.dockerfiles.map(({ path }) => path);
   const [first = null] = paths;

@@ -1,6 +1,6 @@
 /**
- * Which project a command is about: the argument, `--project`, `.berth.json`, or the git remote of
- * the folder in this order.
+ * Finds the project of a command, in this order: the argument, `--project`, `.berth.json`, the git
+ * remote of the folder.
  */
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
@@ -14,8 +14,8 @@ import { readRepository, type Repository, repositoryKey, whyNoRepository } from 
 export type Selected = { project: Project; how: 'argument' | 'link' | 'remote' };
 
 /**
- * Throws CliError: usage where no project or several projects match, refused where it does not
- * exist.
+ * Throws CliError: `usage` if no project or several projects match, `refused` if the named project
+ * does not exist.
  */
 export async function selectProject(
   io: Io,
@@ -24,7 +24,7 @@ export async function selectProject(
 ): Promise<Selected> {
   if (named !== undefined) return { project: await getProject(session, named), how: 'argument' };
   const link = readLink(io.cwd);
-  // A link names a project of its own address only.
+  // A link counts only for the Berth address that it names.
   if (link !== null && link.url === session.url)
     return { project: await getProject(session, link.project, link.path), how: 'link' };
   const repository = await readRepository(io);
@@ -82,8 +82,8 @@ async function getProject(session: Session, name: string, from?: string): Promis
 }
 
 /**
- * Returns up to 3 names that differ from `name` by some characters. The failure matters more than
- * the suggestion.
+ * Returns up to 3 similar project names. Errors are ignored, because reporting the failure matters
+ * more than the suggestion.
  */
 async function similarNames(session: Session, name: string): Promise<string[]> {
   const { items } = await session.client
@@ -106,9 +106,7 @@ async function similarNames(session: Session, name: string): Promise<string[]> {
     .map((one) => one.name);
 }
 
-/**
- * Number of inserted, removed, replaced and swapped characters; more than `most` if it is larger.
- */
+/** Returns the number of character edits and swaps. A result above `most` is not exact. */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most || a.length > 100) return most + 1;
   let before: number[] = [];

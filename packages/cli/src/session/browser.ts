@@ -1,11 +1,11 @@
-/** Opens an address in a browser of this machine. */
+/** Opens an address in a browser on this machine. */
 import type { Io } from '../io.ts';
 
 const SYSTEM = { darwin: 'open', linux: 'xdg-open' } as const;
 
 /**
- * Returns false if there is no browser here. Only http and https addresses are opened: a program
- * can do anything with others.
+ * Returns false if this machine has no browser. Opens only http and https addresses, because other
+ * schemes can start any program.
  */
 export async function openBrowser(io: Io, address: string): Promise<boolean> {
   if (!/^https?:\/\//.test(address) || !io.config.hasDisplay) return false;

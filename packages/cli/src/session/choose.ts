@@ -32,10 +32,10 @@ export function readLink(cwd: string): Link | null {
   }
 }
 
-/** `token` is set for CI. */
+/** `token` is set only in CI. */
 export type Chosen = { url: string; token: string | undefined };
 
-/** The first of: the option `--context`, BERTH_URL, `.berth.json`, the current context. */
+/** Returns the first of: the option `--context`, BERTH_URL, `.berth.json`, the current context. */
 export function chooseAddress(io: Io, contextName: string | undefined): Chosen {
   const { BERTH_URL, BERTH_TOKEN } = io.config;
   if (contextName !== undefined) {
@@ -45,7 +45,7 @@ export function chooseAddress(io: Io, contextName: string | undefined): Chosen {
     return { url: context.url, token: undefined };
   }
   if (BERTH_URL !== undefined) return { url: originOf(BERTH_URL), token: BERTH_TOKEN };
-  // A file of the repository must not decide where the token of CI goes.
+  // A file in the repository must not decide which server receives the CI token.
   if (BERTH_TOKEN !== undefined)
     throw usage(
       'BERTH_TOKEN is set, but BERTH_URL is not',

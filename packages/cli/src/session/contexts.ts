@@ -1,4 +1,4 @@
-/** Addresses of Berth to which this person signed in: `contexts.json` in $XDG_CONFIG_HOME/berth. */
+/** Berth addresses to which this person signed in: `contexts.json` in $XDG_CONFIG_HOME/berth. */
 import { join } from 'node:path';
 import type { CliConfig } from '../config.ts';
 import { usage } from '../problem.ts';
@@ -30,6 +30,6 @@ export function readContexts(config: CliConfig): Contexts {
 export const writeContexts = (config: CliConfig, contexts: Contexts): void =>
   writePrivate(fileOf(config), `${JSON.stringify(contexts, null, 2)}\n`);
 
-/** The name of the context is the host of the address, with its port. */
+/** Returns the name of a context: the host and port of its address. */
 export const nameOf = (url: string): string => new URL(url).host;
 export const originOf = (url: string): string => new URL(url).origin;

@@ -1,7 +1,4 @@
-/**
- * Sign-in by the device flow (RFC 8628): a person confirms in a browser, on this machine or another
- * one.
- */
+/** Signs in by the device flow (RFC 8628): the person confirms in a browser on any machine. */
 import { hostname } from 'node:os';
 import { ApiError } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
@@ -11,11 +8,11 @@ import type { Io } from '../io.ts';
 import { CliError, EXIT, isPage, refused, signInNeeded } from '../problem.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
-/** Section 3.5: the pause grows by 5 s after `slow_down`. */
+/** After the answer `slow_down`, the pause grows by 5 s (RFC 8628 section 3.5). */
 const SLOWER_MS = 5_000;
 const REQUEST_MS = 15_000;
 const CLIENT_ID = 'berth-cli';
-/** The consent page shows it, so a person sees which machine asks. */
+/** The consent page shows the user agent, so that a person sees which machine asks. */
 const userAgent = (): string => `berth/${BERTH_VERSION} on ${hostname().replaceAll(/[^ -~]/g, '')}`;
 
 type Endpoints = { code: string; token: string };
@@ -28,7 +25,7 @@ export type Asked = {
   intervalMs: number;
 };
 
-/** Finds the endpoints by RFC 8414. Returns null if this address has no gateway. */
+/** Discovers the endpoints (RFC 8414). Returns null if the address has no gateway. */
 export async function findEndpoints(url: string): Promise<Endpoints | null> {
   const answer = await open(`${url}/.well-known/oauth-authorization-server`, {
     signal: AbortSignal.timeout(REQUEST_MS),
@@ -44,8 +41,8 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
   const code = discovery['device_authorization_endpoint'];
   const token = discovery['token_endpoint'];
   if (typeof code !== 'string' || typeof token !== 'string') return null;
-  // RFC 8414 section 3.3: another site's document must not send this person, or the token, to
-  // another place.
+  // Refuse another issuer (RFC 8414 section 3.3): a foreign document must not send the person or
+  // the token to another site.
   for (const endpoint of [code, token])
     if (!URL.canParse(endpoint) || new URL(endpoint).origin !== url)
       throw refused(
@@ -57,8 +54,8 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
 }
 
 /**
- * Throws unless the address answers as a control plane does: with a problem document for a request
- * without a token.
+ * Throws unless the address answers like a control plane, which sends a problem document for a
+ * request without a token.
  */
 async function assertBerth(url: string): Promise<void> {
   const answer = await open(`${url}${ROUTES.version.path}`, {
@@ -97,7 +94,7 @@ export async function askForCode(endpoints: Endpoints): Promise<Asked> {
   };
 }
 
-/** Polls until the person decides. Returns the device token. */
+/** Polls until the person confirms or refuses. Returns the device token. */
 export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): Promise<string> {
   const until = io.monotonic() + asked.expiresInMs;
   let pause = asked.intervalMs;
@@ -115,7 +112,7 @@ export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): 
       client_id: CLIENT_ID,
     }).catch((error: unknown) => {
       if (error instanceof CliError) throw error;
-      // Section 3.5: a connection that fails is tried again, less often.
+      // Retry after a failed connection, with a longer pause (section 3.5).
       pause += SLOWER_MS;
       return null;
     });
@@ -157,7 +154,7 @@ function parse(text: string): Record<string, unknown> {
     const value: unknown = JSON.parse(text);
     return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
   } catch {
-    // A proxy in between answered with a page. The caller sees that the fields are missing.
+    // The answer is a page from a proxy. The caller notices the missing fields.
     return {};
   }
 }

@@ -1,4 +1,4 @@
-/** Files of a person: only the owner can read them, and a reader never sees half a file. */
+/** Writes private files: only the owner can read them, and every write is atomic. */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { writeFileWholeSync } from '@berth/kit/write-file';
@@ -21,7 +21,7 @@ export function readJson(path: string): unknown {
   }
 }
 
-/** Writes a file of mode 0600 whole; creates its folder. */
+/** Writes a file atomically with mode 0600, and creates its folder. */
 export function writePrivate(path: string, content: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   writeFileWholeSync(path, content);

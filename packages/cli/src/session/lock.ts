@@ -1,6 +1,6 @@
 /**
- * A lock between processes: a SQLite transaction on an empty database. The kernel releases it when
- * its process ends, also by `kill -9`, so no lock is ever left behind.
+ * A lock between processes: a SQLite transaction on an empty database. The kernel releases the lock
+ * when its process ends, even by `kill -9`, so a lock is never left behind.
  */
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -8,11 +8,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CliError, EXIT } from '../problem.ts';
 
 const BETWEEN_MS = 40;
-/** Longer than one refresh: its request ends after 15 s. */
+/** Maximum wait for the lock in ms; longer than a token refresh, whose request ends after 15 s. */
 const DEADLINE_MS = 40_000;
 const BUSY = 5;
 
-/** Runs `work` while no other process runs its own under the lock `path`. */
+/** Runs `work` while holding the lock `path`. */
 export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
   const { DatabaseSync } = await import('node:sqlite');
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });

@@ -1,6 +1,6 @@
 /**
- * Renewals that are under way. A process that ends before it stored the new refresh token would
- * sign its person out.
+ * Token renewals in progress. If the process ended before it stored a new refresh token, the person
+ * would be signed out.
  */
 const running = new Set<Promise<unknown>>();
 
@@ -13,5 +13,5 @@ export async function renewal<T>(work: Promise<T>): Promise<T> {
   }
 }
 
-/** Each renewal ends by itself: its requests have a time limit. */
+/** Waits for all renewals. Each one ends by itself, because its requests have a time limit. */
 export const renewalsEnded = async (): Promise<void> => void (await Promise.allSettled(running));

@@ -3,8 +3,14 @@
  *
  *   stored token ── still valid ──▶ use it
  *        │ expires within a minute, or the API answers 401
- *        ▼ under the lock: another process can have renewed it meanwhile
- *   refresh token ── refused (used before, or lost by a killed process) ──▶ device token ── refused ──▶ "sign in again", exit 4
+ *        ▼ under the lock, because another process might renew it at the same time
+ *   refresh token ── accepted ──▶ use the new token
+ *        │ refused: used before, or lost by a killed process
+ *        ▼
+ *   device token ── accepted ──▶ open a new session
+ *        │ refused
+ *        ▼
+ *   "sign in again", exit 4
  */
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import type { LoginAnswer } from '@berth/wire/access';
@@ -16,7 +22,7 @@ import { signInNeeded } from '../problem.ts';
 import { renewal } from './renewals.ts';
 import { type Tokens, tokensOf, tokenStore } from './tokens.ts';
 
-/** Renews a token this long before it expires. */
+/** Time in ms before expiry at which a token is renewed. */
 const EARLY_MS = 60_000;
 
 export type Session = {
@@ -24,11 +30,11 @@ export type Session = {
   client: Client;
   /** Sends an authorized request, for event streams. */
   send: Fetch;
-  /** Whether the next request renews the token first. */
+  /** Returns whether the next request will renew the token first. */
   mustRenew(): boolean;
 };
 
-/** Returns a token that the API accepts. `refusedToken` is one that the API just refused. */
+/** `token` returns a valid token. `refusedToken`: the token that the API has just refused. */
 type Source = { token(refusedToken: string | null): Promise<string>; mustRenew(): boolean };
 
 export function openSession(io: Io, url: string, given: string | undefined): Session {
@@ -36,7 +42,7 @@ export function openSession(io: Io, url: string, given: string | undefined): Ses
   async function send(address: string, request: HttpRequest): Promise<HttpAnswer> {
     const token = await source.token(null);
     const answer = await open(address, withToken(request, token));
-    // A page is from a proxy in between, which does not know our tokens.
+    // Do not renew after an HTML page: it is from a proxy, which knows no Berth tokens.
     if (answer.status !== 401 || !/json/.test(answer.header('content-type') ?? '')) return answer;
     answer.message.resume();
     return open(address, withToken(request, await source.token(token)));
@@ -57,11 +63,11 @@ const withToken = (request: HttpRequest, token: string): HttpRequest => ({
 export const anonymous = (url: string): Client =>
   createClient({ baseUrl: url, fetch: asFetch(open) });
 
-/** Opens a session with a device token; the API accepts it only here. */
+/** Opens a session with a device token. Only this route accepts a device token. */
 export const exchange = (url: string, deviceToken: string): Promise<LoginAnswer> =>
   anonymous(url).call('exchange', { headers: { authorization: `Bearer ${deviceToken}` } });
 
-/** A token of CI. A device token is exchanged once for each run. */
+/** Uses a token from CI. A device token is exchanged once per run. */
 function givenSource(url: string, given: string): Source {
   if (given.startsWith(API_TOKEN_PREFIX) || !given.startsWith(DEVICE_TOKEN_PREFIX)) {
     const token = async (refused: string | null): Promise<string> => {
@@ -121,7 +127,7 @@ function storedSource(io: Io, url: string): Source {
   const ended = (error: Error, tokens: Tokens): Error =>
     signInNeeded(
       `your session at ${url} has ended: ${error.message}`,
-      // A session by password has no device token to fall back on.
+      // A password session has no device token, so the person must sign in again.
       tokens.device_token === null
         ? `berth login ${url} --email ${tokens.email}`
         : `berth login ${url}`,

@@ -1,4 +1,4 @@
-/** Tokens of a person for each address: files of mode 0600 in $XDG_STATE_HOME/berth/tokens. */
+/** The person's tokens for each address: files of mode 0600 in $XDG_STATE_HOME/berth/tokens. */
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoginAnswer } from '@berth/wire/access';
@@ -10,14 +10,14 @@ import { withLock } from './lock.ts';
 export type Tokens = {
   url: string;
   email: string;
-  /** For `Authorization: Bearer`; valid until `expires_at` (ms). */
+  /** Token for `Authorization: Bearer`, valid until `expires_at` (ms since 1970). */
   token: string;
   expires_at: number;
-  /** Can be used once. */
+  /** Each refresh token can be used only once. */
   refresh_token: string;
   /**
-   * From the device flow; opens a new session when the refresh token is lost. Null after a sign-in
-   * by password.
+   * Device token from the device flow; opens a new session if the refresh token is lost. Null after
+   * a sign-in with a password.
    */
   device_token: string | null;
 };
@@ -26,7 +26,9 @@ export type TokenStore = {
   read(): Tokens | null;
   write(tokens: Tokens): void;
   remove(): void;
-  /** Only one process of this person changes the tokens of the address at a time. */
+  /**
+   * Runs `work` under a lock, so that only one process at a time changes the tokens of the address.
+   */
   locked<T>(work: () => Promise<T>): Promise<T>;
 };
 
@@ -40,7 +42,7 @@ export function tokenStore(config: CliConfig, url: string): TokenStore {
     read() {
       assertPrivate(path);
       const stored = readJson(path) as Tokens | undefined;
-      // The file names its address, so that a renamed file does not send a token elsewhere.
+      // The file names its address, so that a renamed file sends no token to another server.
       return stored === undefined || new URL(stored.url).origin !== new URL(url).origin
         ? null
         : stored;
@@ -60,7 +62,9 @@ export const hasTokens = (config: CliConfig): boolean => {
   }
 };
 
-/** Refuses a token file that other users can read: somebody copied it or changed its mode. */
+/**
+ * Throws if other users can read the token file, because somebody copied it or changed its mode.
+ */
 function assertPrivate(path: string): void {
   try {
     const { mode } = statSync(path);

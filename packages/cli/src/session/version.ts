@@ -1,4 +1,4 @@
-/** Says when the control plane has another version than this command line. */
+/** Reports when the control plane and this command line have incompatible versions. */
 import { ApiError } from '@berth/wire/client';
 import { BERTH_VERSION } from '@berth/wire/version';
 import type { Cli } from '../cli.ts';
@@ -16,8 +16,8 @@ export function mismatch(url: string, version: string): string | null {
 }
 
 /**
- * An unknown path, or an answer of another form: only another version, or no Berth at all, answers
- * so.
+ * Returns whether an error can only come from another version or from a server that is not Berth:
+ * the path is unknown, or the answer has another form.
  */
 const isOdd = (error: unknown): boolean =>
   error instanceof TypeError ||
@@ -26,15 +26,13 @@ const isOdd = (error: unknown): boolean =>
       (error.status === 404 && /^the path .* does not exist$/.test(error.problem?.detail ?? ''))));
 
 /**
- * A field that one of two versions does not know is a validation error, but so is a wrong value.
+ * Returns whether another version might explain the error: an unknown field is a validation error,
+ * but so is a wrong value.
  */
 const isPerhapsOdd = (error: unknown): boolean =>
   error instanceof ApiError && error.code === 'validation';
 
-/**
- * Explains an error that another version of the control plane explains. Returns `error` itself in
- * all other cases.
- */
+/** Returns a better error if a version mismatch explains `error`, otherwise `error` itself. */
 export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> {
   if (!isOdd(error) && !isPerhapsOdd(error)) return error;
   const said = await mismatchNow(cli);
@@ -55,7 +53,8 @@ export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> 
 }
 
 /**
- * The first error says more than a failed request for the version, so that counts as no mismatch.
+ * Returns the mismatch. A failed request for the version counts as no mismatch, because the
+ * original error says more.
  */
 async function mismatchNow(cli: Cli): Promise<string | null> {
   try {

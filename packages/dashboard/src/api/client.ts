@@ -1,14 +1,16 @@
-/** The typed client of wire/, for the origin of the page. The browser sends the session cookie. */
+/** The typed client of wire/, for the page's own origin. The browser sends the session cookie. */
 import { ApiError, type CallInput, createClient, UnreachableError } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { reportAnswer, reportProblem } from './connection.ts';
 
 const client = createClient({ baseUrl: '' });
 
-/** An answer with its ETag, which a later change sends as `If-Match`. */
+/** An answer and its ETag. A later change sends the ETag as `If-Match`. */
 export type Answered<N extends RouteName> = { answer: AnswerOf<N>; etag: string | null };
 
-/** A 5xx of a proxy has no problem document: the control plane itself did not answer. */
+/**
+ * Returns whether the control plane did not answer. A proxy's 5xx answer has no problem document.
+ */
 export const isAway = (error: unknown): boolean =>
   error instanceof UnreachableError ||
   (error instanceof ApiError && [502, 503, 504].includes(error.status) && error.problem === null);
@@ -40,8 +42,8 @@ export async function call<N extends RouteName>(
 }
 
 /**
- * Returns the address of the person whom the gateway knows at this host; null: nobody, or the
- * gateway does not answer.
+ * Returns the e-mail address of the person who is signed in to the gateway at this host. Returns
+ * null if nobody is, or if the gateway does not answer.
  */
 export async function gatewayPerson(): Promise<string | null> {
   const answer = await fetch('/_oauth/userinfo', { headers: { accept: 'application/json' } }).catch(

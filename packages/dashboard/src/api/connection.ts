@@ -1,10 +1,9 @@
-/** Whether the control plane answers, and since when. All parts of the page read this one state. */
+/** The connection state, which all parts of the page read: does the control plane answer? */
 import { useSyncExternalStore } from 'react';
 
 /**
- * `away`: no answer since `since`; `seenAt` is the time of the last answer. `signed_out`: the
- * session is over. `outdated`: the control plane was upgraded, and this tab runs the page of the
- * version before.
+ * `away`: no answer since `since`. `seenAt`: time of the last answer. `signedOut`: the session has
+ * ended. `outdated`: the control plane was upgraded, and this tab still runs the older page.
  */
 export type Connection = {
   state: 'ok' | 'away';
@@ -32,7 +31,7 @@ function set(next: Partial<Connection>): void {
 export function reportAnswer(): void {
   const wasAway = current.state === 'away';
   if (!wasAway) {
-    // The time of each answer is stored without a render.
+    // Store the time of each answer without a render.
     current.seenAt = Date.now();
     return;
   }
@@ -49,8 +48,8 @@ export function reportProblem(problem: 'away' | 'signed_out' | 'outdated'): void
 }
 
 /**
- * Other tabs of this browser have the same cookie: a sign-in in one of them is one in all, perhaps
- * as another person.
+ * All tabs of this browser share one cookie, so a sign-in in one tab signs in all tabs, perhaps as
+ * another person.
  */
 const tabs = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('berth-sign-in');
 tabs?.addEventListener('message', () => {
@@ -60,8 +59,8 @@ tabs?.addEventListener('message', () => {
 export const reportSignIn = (): void => tabs?.postMessage('signed in');
 
 /**
- * The control plane said who the person of the session is. Only this ends the wait, so nobody uses
- * the page of somebody else.
+ * Reports that the control plane named the person of the session. Only this call ends the
+ * signed-out state, so that nobody uses another person's page.
  */
 export function reportPerson(): void {
   if (current.signedOut) set({ signedOut: false });
@@ -69,7 +68,7 @@ export function reportPerson(): void {
 
 /**
  * Calls `listener` when the control plane answers again, and after a sign-in in another tab.
- * Returns the function that removes it.
+ * Returns the function that removes the listener.
  */
 export function whenBack(listener: () => void): () => void {
   onReturn.add(listener);

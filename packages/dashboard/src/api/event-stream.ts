@@ -1,13 +1,13 @@
 /**
- * Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML,
- * "Server-sent events"). Runs in pages and workers.
+ * Reads `GET /api/events` as a stream and reconnects whenever it ends (WHATWG HTML, "Server-sent
+ * events"). Runs in pages and workers.
  */
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { Frame } from '@berth/wire/event-stream';
 import { readSse } from './sse.ts';
 
-/** `again`: the stream was open before, so events can be missing. */
+/** `again`: this is a reconnect, so events might have been missed. */
 export type StreamNews =
   | { kind: 'event'; event: Event }
   | { kind: 'open'; again: boolean }
@@ -15,8 +15,8 @@ export type StreamNews =
   | { kind: 'signed_out' };
 
 /**
- * The control plane sends a comment at least every 15 s. A stream without any byte for this long is
- * dead.
+ * Time in ms without any byte after which a stream is dead. The control plane sends a comment at
+ * least every 15 s.
  */
 const SILENCE_MS = 45_000;
 const FIRST_PAUSE_MS = 500;
@@ -59,7 +59,8 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
         }
       }
     } catch {
-      // The connection broke. Whether the control plane is away, the next try shows.
+      // A lost connection alone does not mean that the control plane is away, so report it only
+      // after a retry failed too.
       if (!signal.aborted && pause > FIRST_PAUSE_MS) tell({ kind: 'away' });
     } finally {
       signal.removeEventListener('abort', stop);

@@ -1,10 +1,10 @@
-/** Shared worker: one event stream for all tabs of a browser. */
+/** Shared worker: keeps one event stream for all tabs of a browser. */
 import { followEvents, type StreamNews } from './event-stream.ts';
 
 type Scope = { addEventListener(name: 'connect', listener: (event: MessageEvent) => void): void };
 
 const ports = new Set<MessagePort>();
-/** A tab that joins later must know what the others were told. */
+/** The last state of the stream; a tab that joins later gets it. */
 let state: StreamNews | null = null;
 let stop: (() => void) | null = null;
 

@@ -1,7 +1,7 @@
 /**
- * Live updates. Events of the control plane are hints: each one marks the queries that can have
- * changed, and the page asks again. All tabs of a browser share one stream (events-worker.ts). A
- * browser without shared workers has one stream for each visible tab.
+ * Live updates. Events from the control plane are hints: each event marks the queries that might
+ * have changed, and the page fetches them again. All tabs of a browser share one stream
+ * (events-worker.ts). A browser without shared workers has one stream for each visible tab.
  */
 import type { Event } from '@berth/wire/event';
 import type { RouteName } from '@berth/wire/routes';
@@ -10,7 +10,7 @@ import { followEvents, type StreamNews } from './event-stream.ts';
 import { queries } from './queries.ts';
 import { routesOf } from './routes-of.ts';
 
-/** Events within this time lead to one round of queries. */
+/** Debounce in ms: events within this time cause one round of queries. */
 const GATHER_MS = 200;
 let waiting: Set<RouteName> | 'all' | null = null;
 
@@ -35,7 +35,7 @@ function take(news: StreamNews): void {
     mark(news.event);
   } else if (news.kind === 'open') {
     reportAnswer();
-    // Events can have been missed before the stream opened.
+    // Events might have been missed before the stream reconnected.
     if (news.again) {
       void queries.invalidateQueries();
       void findUpgrade();
@@ -45,8 +45,8 @@ function take(news: StreamNews): void {
 }
 
 /**
- * The name of the first script changes with each change of the page: after an upgrade the old one
- * is not served any more.
+ * Reports `outdated` after an upgrade. The name of the first script changes with each version of
+ * the page, so the server no longer has the old script.
  */
 async function findUpgrade(): Promise<void> {
   const script = document.querySelector<HTMLScriptElement>('script[type="module"]');
@@ -55,7 +55,7 @@ async function findUpgrade(): Promise<void> {
   if (answer?.status === 404) reportProblem('outdated');
 }
 
-/** Starts the stream. Returns the function that ends it. */
+/** Starts the stream. Returns the function that stops it. */
 export function startLive(): () => void {
   const stopReturn = whenBack(() => void queries.invalidateQueries());
   const stop = typeof SharedWorker === 'undefined' ? whileVisible() : shared();

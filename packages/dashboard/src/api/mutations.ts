@@ -1,6 +1,6 @@
 /**
- * Changes: one request, its progress, and its error where it belongs. The page shows the new state
- * when the control plane has it.
+ * Mutations: each one is a request with its progress and its error. The page shows the new state
+ * when the control plane has stored it.
  */
 import { useMutation } from '@tanstack/react-query';
 import { useRef } from 'react';
@@ -13,14 +13,15 @@ export type ApiMutation<N extends RouteName> = {
   run: (input: CallInput<N>) => Promise<AnswerOf<N> | null>;
   busy: boolean;
   error: unknown;
-  /** When the person made the change, in ms; 0: not yet. */
+  /** Time in ms at which the person made the change; 0 if there was none yet. */
   startedAt: number;
   reset: () => void;
 };
 
 /**
- * `run` returns null after an error, which `error` then has, and for a change that runs already.
- * `once`: any other change counts as the same one, for a form whose input has the present time.
+ * `run` returns null after an error (then `error` is set), and for a change that is already
+ * running. `once`: treats any second change as the running one, for a form whose input contains the
+ * current time.
  */
 export function useApiMutation<N extends RouteName>(
   name: N,
@@ -34,12 +35,12 @@ export function useApiMutation<N extends RouteName>(
       then?.(answer);
     },
     onError: (error) => {
-      // The page then shows the values of the others, beside the text that the person typed.
+      // Refetch, so that the page shows the other person's values beside the typed text.
       if (error instanceof ApiError && error.code === 'changed_meanwhile')
         void queries.invalidateQueries();
     },
   });
-  /** The same change again while it runs is a double click, or a second Enter on a slow network. */
+  /** Keys of running changes. An equal change is a double click, or a second Enter. */
   const running = useRef(new Set<string>());
   return {
     run: async (input) => {
@@ -62,8 +63,8 @@ export function useApiMutation<N extends RouteName>(
 }
 
 /**
- * Returns the error of the change that began last, for changes that show their errors at one place.
- * An older error is history.
+ * Returns the error of the most recent change, for changes that show their errors in one place.
+ * Errors of older changes are ignored.
  */
 export const errorOfLast = (
   ...changes: readonly Pick<ApiMutation<RouteName>, 'error' | 'startedAt'>[]

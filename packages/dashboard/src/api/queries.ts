@@ -1,7 +1,4 @@
-/**
- * Queries of the page. The key of a query is the name of its route and its input, so that events
- * can say which queries are old.
- */
+/** Queries of the page. A query's key is its route and input, so that events can mark it. */
 import {
   type InfiniteData,
   infiniteQueryOptions,
@@ -22,14 +19,11 @@ import { call, exchange, isAway } from './client.ts';
 import { reportPerson } from './connection.ts';
 
 const ME: RouteName = 'me';
-/** Events of one page. */
+/** Number of events on one page. */
 const EVENTS = 100;
 let person: string | null = null;
 
-/**
- * Removes the answers of the person before. Session mounts the page again, which asks for what it
- * shows.
- */
+/** Removes the answers of the previous person. Session mounts the page again. */
 function take(me: AnswerOf<'me'>): void {
   if (person !== null && person !== me.id) {
     queries.removeQueries({ predicate: ({ queryKey: [name] }) => name !== ME });
@@ -39,7 +33,7 @@ function take(me: AnswerOf<'me'>): void {
   reportPerson();
 }
 
-/** Known answers stay on the screen while the control plane is away; connection.ts says so. */
+/** Cached answers stay on the screen while the control plane is away; connection.ts reports it. */
 export const queries = new QueryClient({
   queryCache: new QueryCache({
     onSuccess: (answer, { queryKey: [name] }) => {
@@ -69,10 +63,7 @@ export const apiQuery = <N extends RouteName>(name: N, input: Input<N>) =>
       call(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/**
- * Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event
- * announces.
- */
+/** Reads a resource and keeps it up to date. `everyMs`: polls for data without events. */
 export const useApiQuery = <N extends RouteName>(
   name: N,
   input: Input<N>,
@@ -102,10 +93,10 @@ function listOf<
   return { items, more, hasMore: query.hasNextPage, query };
 }
 
-/** Pages of events, newest first. `find`: a part of the kind or the message. */
+/** Pages of events, newest first. `find`: text to search in the kind and the message. */
 export function useEvents(find: string) {
   const query = useInfiniteQuery({
-    // The key begins with the route, so that events mark it (live.ts).
+    // The key begins with the route, so that events can mark the query (live.ts).
     queryKey: ['events', find, 'pages'],
     initialPageParam: null as number | null,
     queryFn: ({ pageParam, signal }) =>
@@ -130,8 +121,8 @@ type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? 
 type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
 
 /**
- * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a
- * search with other words runs, the rows of the one before stay.
+ * Pages of a list. `items` has all pages that were read; `more` reads the next page. `keep`: while
+ * a search for other words runs, the rows of the previous search stay.
  */
 export function useApiList<N extends RouteName>(
   name: N,

@@ -1,4 +1,4 @@
-/** Maps an event to the answers that it can change. */
+/** Maps an event to the routes whose answers it can change. */
 import type { RouteName } from '@berth/wire/routes';
 
 const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
@@ -38,8 +38,8 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
 };
 
 /**
- * Returns the routes whose answers an event of this kind can change. An unknown kind can change
- * all.
+ * Returns the routes whose answers an event of this kind can change, or null for an unknown kind,
+ * which can change all answers.
  */
 export function routesOf(kind: string): readonly RouteName[] | null {
   return BY_NOUN[kind.split('.')[0] ?? ''] ?? null;

@@ -1,9 +1,7 @@
-/**
- * Reads event streams of the control plane. `EventSource` cannot tell a 401 from a lost connection.
- */
+/** Reads event streams. `EventSource` cannot distinguish a 401 from a lost connection. */
 import { createFrameReader, type Frame } from '@berth/wire/event-stream';
 
-/** Throws if no byte arrives for `silenceMs`. Ends with the stream. */
+/** Yields the frames of a stream until it ends. Throws if no byte arrives for `silenceMs`. */
 export async function* readSse(
   body: ReadableStream<Uint8Array>,
   silenceMs: number,

@@ -1,4 +1,4 @@
-/** News about the whole page: the control plane does not answer, or was upgraded. */
+/** Shows problems of the whole page: the control plane does not answer, or it was upgraded. */
 import { useEffect, useState } from 'react';
 import { useConnection } from '../api/connection.ts';
 import { durationText, exactTime } from '../parts/time-text.ts';
@@ -7,7 +7,10 @@ import { Note } from '../ui/feedback.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 
-/** A restart of the control plane takes about this long; nobody needs to hear of it. */
+/**
+ * Delay in ms before the banner appears. A restart of the control plane takes about this long and
+ * needs no banner.
+ */
 const QUIET_MS = 2_000;
 
 export function Banner() {

@@ -1,12 +1,12 @@
-/** Moves the focus to the heading of a page that might still be loading. */
+/** Moves the focus to the heading of a page, which might still be loading. */
 
-/** A dialog that closes gives the focus back a moment later. */
+/** Wait this long in ms, because a closing dialog returns the focus a moment later. */
 const AFTER_DIALOG_MS = 60;
-/** A person who waited this long has begun something else. */
+/** After this delay in ms, do not move the focus: the person has begun to do something else. */
 const LONGEST_MS = 5_000;
 const STEP_MS = 50;
 
-/** Calls `say` with the title. Returns the function that gives up. */
+/** Moves the focus and calls `say` with the title. Returns the function that cancels it. */
 export function focusTitle(say: (title: string) => void): () => void {
   const began = Date.now();
   const timer = setInterval(() => {

@@ -1,4 +1,4 @@
-/** Keyboard shortcuts. `g` and a letter go to a page; none works while somebody types. */
+/** Keyboard shortcuts: `g` and a letter open a page. Shortcuts do not work while somebody types. */
 import { useEffect } from 'react';
 
 export type Shortcut = { keys: string; label: string; run: () => void };
@@ -7,7 +7,7 @@ const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement &&
   (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 
-/** Longest time between the keys of a sequence such as `g p`. */
+/** Maximum time in ms between the keys of a sequence such as `g p`. */
 const SEQUENCE_MS = 1_200;
 
 export function useShortcuts(shortcuts: readonly Shortcut[]): void {

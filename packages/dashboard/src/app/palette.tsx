@@ -1,4 +1,4 @@
-/** The command palette: go to a page, a project, a node or a dataset by a few letters. */
+/** The command palette: finds a page, a project, a node or a dataset by a few letters. */
 import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { defined } from '@berth/kit/defined';
 import { useApiList } from '../api/queries.ts';
@@ -9,7 +9,10 @@ import { TextField } from '../ui/text-field.tsx';
 export type Target = { label: string; kind: string; go: () => void };
 
 const SHOWN = 12;
-/** The control plane searches the names of projects, of which there can be thousands. */
+/**
+ * Maximum number of projects in a search result. The control plane searches, because there can be
+ * thousands of projects.
+ */
 const FOUND = 50;
 const LONGEST_SEARCH = 253;
 type PaletteProps = {

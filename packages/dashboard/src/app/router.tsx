@@ -1,4 +1,4 @@
-/** The addresses of the dashboard. Each page is loaded when somebody opens it. */
+/** The routes of the dashboard. Each page is loaded when somebody opens it. */
 import {
   createRootRoute,
   createRoute,
@@ -12,7 +12,7 @@ import { NotFound } from '../parts/not-found.tsx';
 import { reportProblem } from '../api/connection.ts';
 import { Shell } from './shell.tsx';
 
-/** Search parameters are text. Pages read those that they know. */
+/** Converts search parameters to text. Each page reads only the parameters that it knows. */
 const textSearch = (search: Record<string, unknown>): Record<string, string> =>
   Object.fromEntries(Object.entries(search).map(([key, value]) => [key, String(value)]));
 
@@ -22,7 +22,7 @@ const root = createRootRoute({
   validateSearch: textSearch,
 });
 
-/** After an upgrade the files of the old page are gone. */
+/** Loads a module. A failure means `outdated`: an upgrade removes the files of the old page. */
 async function load<M>(module: Promise<M>): Promise<M> {
   try {
     return await module;
@@ -32,7 +32,7 @@ async function load<M>(module: Promise<M>): Promise<M> {
   }
 }
 
-/** `name`: the component of the page, an export of its module. */
+/** Makes a route. `name`: the page component, which the module exports. */
 const at = <P extends string, M extends Record<N, () => React.ReactNode>, N extends string>(
   path: P,
   module: () => Promise<M>,
@@ -74,7 +74,7 @@ export const router = createRouter({
       <Problem error={error} what="This page" again={() => location.reload()} />
     ),
   scrollRestoration: true,
-  // Values stay text: `?n=1` is "1".
+  // Keep search values as text: `?n=1` is "1".
   parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
   stringifySearch: (search) => {
     const text = new URLSearchParams(
@@ -91,7 +91,7 @@ declare module '@tanstack/react-router' {
     router: typeof router;
   }
   interface HistoryState {
-    /** Why the first deployment of a new project did not begin. */
+    /** The reason why the first deployment of a new project did not begin. */
     notDeployed?: string;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Letters in order anywhere; a run at the start of a word counts more. Returns null if a letter is
- * missing.
+ * Scores how well typed letters match a label. The letters must occur in order; a match at the
+ * start of a word counts more. Returns null if a letter is missing.
  */
 export function score(label: string, typed: string): number | null {
   const text = label.toLowerCase();
@@ -15,7 +15,7 @@ export function score(label: string, typed: string): number | null {
   return points - text.length / 100;
 }
 
-/** `expectedAt`: the place right after the letter before. */
+/** `expectedAt`: the position right after the previous matched letter. */
 function pointsOf(text: string, letterAt: number, expectedAt: number): 0 | 2 | 3 {
   if (letterAt === expectedAt) return 3;
   return letterAt === 0 || /[\s/.-]/.test(text[letterAt - 1] ?? '') ? 2 : 0;

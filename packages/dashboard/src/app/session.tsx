@@ -1,4 +1,4 @@
-/** The session: shows the page to a signed-in person, and the sign-in to everybody else. */
+/** Shows the page to a signed-in person, and the sign-in to everybody else. */
 import { ApiError } from '@berth/wire/client';
 import { Fragment, type ReactNode } from 'react';
 import { useApiQuery } from '../api/queries.ts';
@@ -11,7 +11,9 @@ import { Text } from '../ui/text.tsx';
 import { isRefused } from './begun.ts';
 import { RefusedSession, SignIn, SignInDialog } from './sign-in.tsx';
 
-/** The key keeps the page of the same person, with its typed text; another person gets a new one. */
+/**
+ * The key keeps the page and its typed text for the same person; another person gets a new page.
+ */
 export function Session({ children }: { children: ReactNode }) {
   const me = useApiQuery('me', {});
   const { signedOut } = useConnection();

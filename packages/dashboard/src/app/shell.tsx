@@ -1,6 +1,6 @@
 /**
- * The frame around every page: navigation, palette, shortcuts, and what screen readers hear after a
- * navigation.
+ * The frame around every page: navigation, palette, shortcuts, and the announcement for screen
+ * readers after a navigation.
  */
 import { Link, Outlet, useNavigate, useRouter, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react';
@@ -86,8 +86,8 @@ function SignedInShell() {
 }
 
 /**
- * The search dialog. It is loaded when it opens for the first time, too late to know where the
- * focus was, so this hook remembers it.
+ * Opens the search dialog. The dialog is loaded when it first opens, which is too late to read the
+ * focus, so this hook remembers the focused element.
  */
 function useSearch() {
   const [isOpen, setIsOpen] = useState(false);
@@ -193,9 +193,7 @@ const ShortcutHelp = ({ shortcuts, ...dialog }: ShortcutHelpProps) => (
   </Dialog>
 );
 
-/**
- * After a navigation the heading gets the focus, and a screen reader says the title of the page.
- */
+/** Moves the focus to the heading after a navigation, and announces the page title. */
 function Announcer() {
   const path = useRouterState({ select: (state) => state.resolvedLocation?.pathname });
   const first = useRef(true);
@@ -206,7 +204,7 @@ function Announcer() {
       first.current = false;
       return;
     }
-    // A change of the tab of one page keeps the focus on the tab.
+    // Switching between tabs of one page keeps the focus on the tab.
     if ((document.activeElement?.closest('nav.tabs') ?? null) !== null) return;
     return focusTitle(setSaid);
   }, [path]);

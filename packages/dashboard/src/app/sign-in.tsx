@@ -1,4 +1,4 @@
-/** Sign-in by password or by the gateway. */
+/** Signs in by password or by the gateway. */
 import { ApiError } from '@berth/wire/client';
 import { useEffect, useState } from 'react';
 import { call, exchange, gatewayPerson } from '../api/client.ts';
@@ -27,7 +27,7 @@ export const SignIn = () => (
   </Centered>
 );
 
-/** Over the page, when a session ends while somebody works. */
+/** The sign-in dialog over the page, for a session that ends while somebody works. */
 export const SignInDialog = ({ email }: { email: string }) => (
   <Dialog open onClose={() => undefined} closable={false} title="Your session ended">
     <Column>
@@ -39,11 +39,11 @@ export const SignInDialog = ({ email }: { email: string }) => (
   </Dialog>
 );
 
-/** The answer sets a cookie that no script can read. */
+/** Asks the server to set a session cookie that scripts cannot read. */
 const COOKIE = { 'x-session': 'cookie' };
 /**
- * The gateway comes back to this address, with a session of its own; `?signed-in` says so, with the
- * value of `beginLogin`.
+ * Returns the login address of the gateway. After the login, the gateway redirects to this page
+ * with a new session; `?signed-in` contains the value of `beginLogin`.
  */
 const gatewayLogin = (value: string): string => {
   const back = new URL(location.href);
@@ -56,15 +56,14 @@ async function endRefused(): Promise<void> {
   try {
     await call('logout', {});
   } catch (problem) {
-    // It has ended already.
+    // The session has already ended.
     if (!(problem instanceof ApiError && problem.status === 401)) throw problem;
   }
   setRefused(false);
 }
 
 /**
- * In the place of a page, while the cookie has the session of an account that the person did not
- * choose.
+ * Replaces the page while the cookie has a session of an account that the person did not choose.
  */
 export function RefusedSession() {
   const [error, setError] = useState<unknown>(null);
@@ -72,7 +71,7 @@ export function RefusedSession() {
     setError(null);
     endRefused().then(() => queries.resetQueries(), setError);
   };
-  // Once, at the beginning.
+  // Run once, when the component mounts.
   useEffect(end, []);
   return (
     <Centered>
@@ -90,8 +89,8 @@ export function RefusedSession() {
 }
 
 /**
- * Signs in by password or as the person of the gateway. `run` shows that it is busy, and the error
- * of the last try.
+ * Signs in by password or as the person of the gateway. `busy` is true while `run` signs in;
+ * `error` is the error of the last attempt.
  */
 function useSignIn() {
   const [busy, setBusy] = useState(false);
@@ -101,7 +100,7 @@ function useSignIn() {
     setError(null);
     try {
       await signIn();
-      // The cookie is of this person now.
+      // The cookie now belongs to this person.
       setRefused(false);
       reportSignIn();
       await queries.invalidateQueries();
@@ -120,8 +119,8 @@ async function signInByPassword(email: string, password: string): Promise<void> 
 }
 
 /**
- * The session of the gateway can change meanwhile: then the server signs in nobody. A server of an
- * earlier version does not check it.
+ * Signs in the gateway's person. If the gateway session belongs to another person by now, the
+ * server refuses. An older server does not check it, so the answer is checked too.
  */
 async function signInByGateway(email: string): Promise<void> {
   const { answer } = await exchange('exchange', {
@@ -141,8 +140,9 @@ async function signInByGateway(email: string): Promise<void> {
 const UNKNOWN_PERSON = 'The gateway does not say whose session this browser has. Sign in again.';
 
 /**
- * Continues a login after the gateway came back. Without a question, it signs in only a login that
- * this browser began, of the account that it used last. Returns the person whom the page must ask.
+ * Continues a login after the redirect from the gateway. Signs in without a question only if this
+ * browser began the login and last used the same account. Otherwise returns the person whom the
+ * page must ask.
  */
 function useReturnFromGateway({ run, setError }: ReturnType<typeof useSignIn>): string | null {
   const [askedPerson, setAskedPerson] = useState<string | null>(null);
@@ -160,14 +160,14 @@ function useReturnFromGateway({ run, setError }: ReturnType<typeof useSignIn>): 
     address.searchParams.delete('signed-in');
     history.replaceState(history.state, '', address);
     void continueLogin(endLogin(returned));
-    // Once, when the gateway came back.
+    // Run once, after the redirect from the gateway.
   }, []);
   return askedPerson;
 }
 
 /**
- * `over`: the form stands over a page of this person, which must stay. The gateway's login then
- * opens in a tab of its own.
+ * `over`: the form covers the page of this person, and that page must stay. So the gateway login
+ * opens in a new tab.
  */
 function SignInForm({ over }: { over?: string }) {
   const methods = useApiQuery('authMethods', {});
@@ -175,7 +175,7 @@ function SignInForm({ over }: { over?: string }) {
   const signIn = useSignIn();
   const { busy, error, run } = signIn;
   const askedPerson = useReturnFromGateway(signIn);
-  // Without an answer the way by password stays open.
+  // If the sign-in methods cannot be read, the password form is still available.
   if (methods.isPending)
     return (
       <div role="status">
@@ -232,7 +232,7 @@ function GatewayLogin({ inNewTab }: { inNewTab: boolean }) {
 }
 
 type PasswordFormProps = {
-  /** The address that the form has at first. */
+  /** The initial text of the e-mail field. */
   email: string;
   look: 'main' | 'normal';
   busy: boolean;

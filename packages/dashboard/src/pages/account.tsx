@@ -29,7 +29,7 @@ export function AccountPage() {
   );
 }
 
-/** Throws if the cookie still signs this browser in: the person must know it. */
+/** Signs out. Throws if the cookie still signs this browser in, because the person must know. */
 async function signOut(): Promise<void> {
   try {
     await call('logout', {});

@@ -22,7 +22,7 @@ import { TextField } from '../ui/text-field.tsx';
 import { Text } from '../ui/text.tsx';
 
 const KINDS = ['events', 'deployment', 'audit'] as const;
-/** The control plane searches for at most this many characters. */
+/** Maximum length of a search text that the control plane accepts. */
 const LONGEST_SEARCH = 253;
 type Kind = (typeof KINDS)[number];
 const COMMANDS: Readonly<Record<Kind, readonly string[]>> = {
@@ -112,7 +112,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
 }
 
 type EventSubjectProps = { event: Event; projectName: (id: string) => string };
-/** A link to the deployment, the project or the node of an event. */
+/** Links an event to its deployment, project or node. */
 function EventSubject({ event, projectName }: EventSubjectProps) {
   const { deployment_id, project_id, node_id } = event;
   const project = project_id === undefined ? undefined : projectName(project_id);

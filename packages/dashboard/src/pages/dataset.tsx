@@ -127,7 +127,9 @@ function Loaded({ dataset }: { dataset: Dataset }) {
   );
 }
 
-/** While pages of the list are missing, nobody knows that there is none. */
+/**
+ * Shows "none" only after all pages of the list are read, because a missing page might have rows.
+ */
 const orNone = (
   list: { hasMore: boolean; query: { data: unknown } },
   links: readonly ReactNode[],
@@ -140,7 +142,7 @@ const orNone = (
     links
   );
 
-/** Version x project x node: who runs on which version, and where copies are. */
+/** A table of versions, projects and nodes: who runs which version, and where the copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
   const running = useApiList('listDeployments', {
     query: { status: 'running', dataset_id: dataset.id, limit: 200 },
@@ -288,10 +290,7 @@ function Versions({ dataset }: { dataset: Dataset }) {
   );
 }
 
-/**
- * The difference of two versions that the address names. The server says so if one of them was
- * removed.
- */
+/** Compares the two versions in the page address. The server reports a version that was removed. */
 function Compare({ dataset }: { dataset: Dataset }) {
   const search = useSearch({ strict: false }) as Record<string, string>;
   const navigate = useNavigate();
@@ -305,10 +304,10 @@ function Compare({ dataset }: { dataset: Dataset }) {
     query: { from: Number(from), to: Number(to), limit: 50 },
   };
   const diff = useApiList('datasetDiff', input, { enabled: isAsked });
-  // Each page has the totals.
+  // Each page of the answer contains the totals.
   const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;
   if (dataset.version === null) return null;
-  // A version of the address stays a choice if it is not in the list.
+  // Offer the versions in the page address even if they are not in the list.
   const numbers = [
     ...new Set([from, to, ...versions.items.map(({ version }) => String(version))]),
   ].filter((text) => text !== '');

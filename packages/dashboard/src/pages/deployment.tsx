@@ -39,7 +39,7 @@ export const DeploymentPage = () => {
 function LoadedDeployment({ deployment }: { deployment: Deployment }) {
   const { data: project } = useApiQuery('getProject', { params: { id: deployment.project_id } });
   const { actions, error } = useDeploymentActions(deployment, project);
-  /** Null until it is read: a command with a placeholder could be copied. */
+  /** Null until the project is read: people could copy a command with a placeholder. */
   const name = project?.name ?? null;
   return (
     <PageLayout
@@ -91,7 +91,7 @@ function DeploymentLead({ deployment, stopped }: LeadProps) {
   );
 }
 
-/** Buttons for what this deployment allows, and the error of the last one. */
+/** Returns the buttons for the deployment's actions, and the error of the last action. */
 function useDeploymentActions(deployment: Deployment, project: Project | undefined) {
   const { id, status, project_id } = deployment;
   const navigate = useNavigate();
@@ -101,7 +101,7 @@ function useDeploymentActions(deployment: Deployment, project: Project | undefin
   const cancel = useApiMutation('cancelDeployment');
   const rollback = useApiMutation('rollback', open);
   const again = useApiMutation('createDeployment', open);
-  /** A deployment that never served: the way on is another one. */
+  /** True if the deployment never served: then the page offers a new deployment. */
   const neverServed = isSettled(status) && !can('rollback_to', status);
   const params = { id: project_id };
   const actions = (
@@ -129,7 +129,7 @@ function useDeploymentActions(deployment: Deployment, project: Project | undefin
           Roll back to this
         </Button>
       )}
-      {/* A pressed button stays, with the focus that it has. */}
+      {/* Keep a pressed button, so that it keeps the focus. */}
       {(!isSettled(status) || cancel.startedAt !== 0) && (
         <Button
           look="danger"
@@ -164,7 +164,7 @@ function DeploymentLog({ deployment, fileName }: LogProps) {
           notes={notes}
           linkable
           label="Log of the build and the deployment"
-          // The reason of a failure is at the end.
+          // Scroll to the end of a failed deployment's log, where the reason is.
           follow={deployment.finished_at === null || deployment.status === 'failed'}
           file={`${fileName}-${deployment.generation}.log`}
         />

@@ -40,13 +40,15 @@ function NewProjectForm() {
   const look = useRepositoryLook();
   const create = useApiMutation('createProject');
   const errors = fieldErrors(create.error);
-  /** From the click until the next page: a look and two requests. */
+  /**
+   * True from the click until the next page opens, while one repository look and two requests run.
+   */
   const [busy, setBusy] = useState(false);
 
   async function createAndDeploy(): Promise<void> {
     const gitUrl = completed(draft.gitUrl);
     change({ gitUrl });
-    // A person who pastes an address and presses the button at once gets the proposals too.
+    // Wait for the proposals, because a person can paste an address and press the button at once.
     const findings = needsProposals(draft)
       ? await look.ask(gitUrl, draft.branch === '' ? null : draft.branch)
       : foundAt(look, draft.gitUrl);
@@ -87,8 +89,8 @@ function NewProjectForm() {
 }
 
 /**
- * Opens the first deployment of a new project. If it does not begin, opens the page of the project,
- * which shows why.
+ * Opens the first deployment of a new project. If the deployment does not begin, opens the project
+ * page, which shows why.
  */
 function useDeployAndOpen(): (project: Project) => Promise<void> {
   const navigate = useNavigate();

@@ -21,7 +21,7 @@ import { DrainPanel } from './node/drain.tsx';
 import { ToRemoveByHand } from './node/to-remove.tsx';
 import { NodeWarnings } from './node/warnings.tsx';
 
-/** The address has an id or a hostname. Two nodes can share a hostname; the page then lists both. */
+/** The page of a node, named by id or hostname. Lists the nodes if they share the hostname. */
 export const NodePage = () => {
   const { name } = useParams({ strict: false }) as { name: string };
   const namesakes = useApiList('listNodes', { query: { name } });

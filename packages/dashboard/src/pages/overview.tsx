@@ -87,7 +87,10 @@ export const OverviewPage = () => {
 };
 
 const IN_PROGRESS = ['pending', 'building', 'built', 'deploying'] as const;
-/** Deployments in progress, newest first. Each state has few rows, however long the history is. */
+/**
+ * Returns deployments in progress, newest first. Queries each state separately, because these
+ * states have few rows, however long the history is.
+ */
 function useInProgress() {
   const lists = IN_PROGRESS.map((status) =>
     useApiList('listDeployments', { query: { status, limit: 50 } }),
@@ -100,7 +103,7 @@ function useInProgress() {
   };
 }
 
-/** The first deployment of each project in a list with the newest first. */
+/** Returns the newest deployment of each project. `items` must be sorted with the newest first. */
 function newestOfEach(items: readonly DeploymentItem[]): DeploymentItem[] {
   const projects = new Set<string>();
   return items.filter(({ project_id }) =>
@@ -110,7 +113,7 @@ function newestOfEach(items: readonly DeploymentItem[]): DeploymentItem[] {
 
 type VerdictProps = {
   needs: number;
-  /** The lists have rows that the page has not read. */
+  /** True if the lists have more rows than the page has read. */
   hasMore: boolean;
   lastChange: string | undefined;
 };

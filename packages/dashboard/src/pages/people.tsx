@@ -29,7 +29,7 @@ function People() {
   const [role, setRole] = useState<Role>('viewer');
   const create = useApiMutation('createUser', () => {
     setEmail('');
-    // The next person must not become an admin because the one before did.
+    // Reset the role, so that the next person does not become an admin by accident.
     setRole('viewer');
   });
   const patch = useApiMutation('patchUser');

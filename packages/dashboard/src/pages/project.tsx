@@ -34,9 +34,9 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
-/** Tabs of which each one is loaded when a person opens it. */
+/** Tabs that are loaded when a person opens them. */
 const LAZY_TABS = {
-  // Has the library for charts.
+  // This tab loads the chart library.
   metrics: lazy(async () => ({ default: (await import('./project/metrics.tsx')).Metrics })),
   env: lazy(async () => ({ default: (await import('./project/env.tsx')).Env })),
   data: lazy(async () => ({ default: (await import('./project/data.tsx')).Data })),
@@ -54,7 +54,7 @@ export const ProjectPage = () => {
   const project = useApiQuery('getProject', { params: { id: name } });
   return (
     <QueryBoundary query={project} what="the project" page>
-      {/* The key: a form of one project never has the texts of another one. */}
+      {/* The key: each project gets a new form, without the text of another project. */}
       {(answer) => <LoadedProject key={answer.id} project={answer} tab={tab} />}
     </QueryBoundary>
   );
@@ -102,7 +102,7 @@ function NotDeployedNote() {
   );
 }
 
-/** Buttons of the project, and the error of the last one. */
+/** Returns the buttons of the project, and the error of the last action. */
 function useProjectActions(project: Project, hasOlderRelease: boolean) {
   const navigate = useNavigate();
   const reasonAgainst = useProjectReasons(project);
@@ -185,7 +185,7 @@ function StopDialog({ project, open, onClose }: StopDialogProps) {
 }
 
 type ProjectLeadProps = { project: Project; newest: DeploymentItem | undefined };
-/** One sentence: does the project serve, and what? */
+/** Says in one sentence whether the project serves, and which version. */
 function ProjectLead({ project, newest }: ProjectLeadProps) {
   const id = project.running_deployment_id;
   const { data: running } = useApiQuery(
@@ -211,7 +211,7 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
   return <Status mark="off">Not live yet.</Status>;
 }
 
-/** The commit, the node, the data and the time of the version that serves. */
+/** Shows the commit, node, data and time of the running version. */
 function RunningLead({ deployment }: { deployment: Deployment }) {
   const { health, node_id, node_name, datasets } = deployment;
   return (

@@ -22,18 +22,18 @@ import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
-/** The control plane searches for at most this many characters. */
+/** Maximum length of a search text that the control plane accepts. */
 const LONGEST_SEARCH = 253;
-/** Projects of one request, and deployments of one. */
+/** Number of projects per request, and of deployments per request. */
 const PAGE = 50;
 
-/** The running deployments of these projects, by project. */
+/** Returns the running deployments of these projects, by project. */
 function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
   const ids = projects.flatMap(({ running_deployment_id }) => running_deployment_id ?? []);
   const parts = Array.from({ length: Math.ceil(ids.length / PAGE) }, (_, part) =>
     ids.slice(part * PAGE, (part + 1) * PAGE),
   );
-  // When one project deploys, the others keep their states until the new answer is there.
+  // If one project deploys, the other projects keep their states until the new answer arrives.
   const answers = useQueries({
     queries: parts.map((part) => ({
       ...apiQuery('listDeployments', { query: { ids: part.join(','), limit: PAGE } }),
@@ -162,7 +162,9 @@ type StateProps = {
   live: DeploymentItem | undefined;
   failed: DeploymentItem | undefined;
 };
-/** A project can serve an old version well while its newest deployment failed. */
+/**
+ * Shows both states, because a project can serve an old version while its newest deployment failed.
+ */
 function State({ project, live, failed }: StateProps) {
   return (
     <>
@@ -195,7 +197,7 @@ const NoProjects = ({ find }: { find: string }) =>
     <Empty>No project has this in its name, address or repository.</Empty>
   );
 
-/** The commit, the node, the time and the data of the version that serves. */
+/** Shows the commit, node, time and data of the running version. */
 function Serves({ live }: { live: DeploymentItem }) {
   return (
     <>

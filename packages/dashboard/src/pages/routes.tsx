@@ -11,8 +11,8 @@ import { Status } from '../ui/status.tsx';
 import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
 /**
- * The routes of running deployments. A deployment runs only after every entry point of the proxy
- * confirmed its route.
+ * The routes of running deployments. A deployment is running only after every entry point of the
+ * proxy has confirmed its route.
  */
 export const RoutesPage = () => {
   const running = useApiList('listDeployments', { query: { status: 'running', limit: 100 } });
@@ -55,8 +55,8 @@ export const RoutesPage = () => {
                     },
                     {
                       head: 'Leads to',
-                      // A running version waits while it is stopped: its address does not lead to
-                      // its container.
+                      // `waiting` is set while a running version is stopped: then its address does
+                      // not lead to its container.
                       cell: ({ host_ip, host_port, node_id, node_name, waiting }) =>
                         waiting === null ? (
                           <Text mono>

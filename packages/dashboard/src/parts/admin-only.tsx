@@ -1,4 +1,4 @@
-/** A page for admins says so to other users. */
+/** Wraps a page for admins, and tells other users that they cannot use it. */
 import type { ReactNode } from 'react';
 import { PageLayout } from './page-layout.tsx';
 import { useRoleReason } from './permissions.ts';

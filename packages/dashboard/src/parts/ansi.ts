@@ -1,12 +1,12 @@
 /**
- * Colors of log lines: SGR sequences only (ECMA-48 section 8.3.117). All other control sequences
- * are left out.
+ * Parses the colors of log lines: only SGR sequences (ECMA-48 section 8.3.117). Removes all other
+ * control sequences.
  */
 
 export type Piece = { text: string; color: string | null; bold: boolean };
 
 const NAMES = ['black', 'red', 'green', 'yellow', 'blue', 'magenta', 'cyan', 'white'];
-/** CSI, OSC, and other escapes. Without a final byte the sequence goes to the end. */
+/** Matches CSI, OSC and other escapes. A sequence without a final byte extends to the end. */
 // biome-ignore lint: control characters are the subject here.
 const SEQUENCE = new RegExp(
   String.raw`\u001B(?:\[([0-?]*)[ -/]*([@-~])?|\][^\u0007\u001B]*(?:\u0007|\u001B\\)?|[@-_]?)`,

@@ -1,4 +1,4 @@
-/** The last column of a table: a menu with the changes of its row. */
+/** The last column of a table: a menu with the actions for its row. */
 import { Menu, type MenuItem } from '../ui/controls.tsx';
 import type { Cell } from '../ui/data.tsx';
 
@@ -11,14 +11,14 @@ export const changeColumn = <T,>(
 });
 
 type Removal<T> = {
-  /** The name of the row in the label of its menu. */
+  /** Returns the row's name for the label of its menu. */
   nameOf: (row: T) => string;
   label?: string;
-  /** Why nobody can remove the row now; null: it is possible. */
+  /** The reason why the row cannot be removed now; null if it can. */
   reason: string | null;
   onClick: (row: T) => void;
 };
-/** A menu that can only remove its row. */
+/** Returns a column whose menu can only remove its row. */
 export const removeColumn = <T,>({
   nameOf,
   label = 'Remove',

@@ -1,8 +1,8 @@
-/** The command line for what a page shows. */
+/** Shows the command that does the same as the page. */
 import { Copy } from '../ui/controls.tsx';
 import { Code } from '../ui/text.tsx';
 
-/** Quotes what a shell would change. */
+/** Quotes a word if a shell would change it. */
 const quote = (word: string): string =>
   /^[\w./:@=+-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 export const commandOf = (...words: readonly string[]): string =>
@@ -20,7 +20,7 @@ export const Command = ({ words }: { words: readonly string[] }) => {
   );
 };
 
-/** An empty list says what would be here and how to get the first one. */
+/** The text of an empty list: it says what the list shows and how to create the first item. */
 export const Empty = ({ children, words }: { children: string; words?: readonly string[] }) => (
   <div className="empty">
     <p style={{ margin: words === undefined ? 0 : '0 0 8px' }}>{children}</p>

@@ -1,4 +1,4 @@
-/** Two people changed the same thing. */
+/** A conflict: two people changed the same thing. */
 import { type ReactNode, useRef } from 'react';
 import { Button } from '../ui/controls.tsx';
 import { Note } from '../ui/feedback.tsx';
@@ -6,22 +6,17 @@ import { Row } from '../ui/layout.tsx';
 
 type ConflictProps = {
   title: string;
-  /** Both values. */
+  /** Shows both values. */
   children: ReactNode;
-  /** The label of the button that keeps the own value. */
+  /** Label of the button that keeps this person's value. */
   keep: string;
   onKeep: () => void;
   onTake: () => void;
 };
-/**
- * Shows both values inside a form and lets the person choose. The caller sends nothing until then.
- */
+/** Shows both values inside a form. The caller sends no change before the person chooses. */
 export function Conflict({ title, children, keep, onKeep, onTake }: ConflictProps) {
   const note = useRef<HTMLDivElement>(null);
-  /**
-   * The note disappears with the pressed button, so the focus goes to the button that sends the
-   * form.
-   */
+  /** Moves the focus to the submit button, because the pressed button disappears with the note. */
   const then = (choose: () => void) => (): void => {
     note.current?.closest('form')?.querySelector<HTMLElement>('button[type="submit"]')?.focus();
     choose();

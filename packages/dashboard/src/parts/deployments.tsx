@@ -14,7 +14,7 @@ import { Ago } from './time.tsx';
 import { durationText } from './time-text.ts';
 import { requesterText } from './words.ts';
 
-/** First line of the commit message, else the short commit. */
+/** Returns the first line of the commit message, or the short commit if there is no message. */
 export function commitText({
   commit,
   commit_message,
@@ -30,8 +30,8 @@ export function commitText({
 }
 
 /**
- * After a rollback: which version it replaced. The next deployment from source brings the newest
- * commit, and with it that version.
+ * Names the version that a rollback replaced. The next deployment from source builds the newest
+ * commit and so brings that version back.
  */
 export const rolledBackText = ({
   rolled_back_from: from,
@@ -44,8 +44,8 @@ type LiveStatusProps = {
   strong?: boolean;
 };
 /**
- * A container that runs and does not work, or is stopped, must not look as if all were well. A
- * running version waits only while it is stopped.
+ * Shows whether a running version works: an unhealthy or stopped container must not look healthy.
+ * `waiting` of a running version is set only while it is stopped.
  */
 export function LiveStatus({
   item: { status, health, waiting },
@@ -75,7 +75,7 @@ type DeploymentsProps = {
   items: readonly DeploymentItem[];
   more: (() => void) | null;
   withProject?: boolean;
-  /** The project is stopped. */
+  /** True if the project is stopped. */
   stopped?: boolean;
   label: string;
   empty: readonly string[];

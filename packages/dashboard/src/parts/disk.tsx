@@ -1,4 +1,4 @@
-/** The disk of a node as one bar. */
+/** Shows the disk of a node as one bar. */
 import type { NodeDisk } from '@berth/wire/node';
 import { sizeText } from '@berth/wire/size-text';
 import { Bar } from '../ui/feedback.tsx';

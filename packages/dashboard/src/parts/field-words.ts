@@ -1,6 +1,4 @@
-/**
- * Words for the fields of a project. Errors need them on every page, so this file loads no schema.
- */
+/** Labels of project fields. Every page needs labels for errors, so this file loads no schema. */
 
 export type Words = {
   label: string;
@@ -63,9 +61,9 @@ export const WORDS: Readonly<Record<string, Words>> = {
   },
 };
 
-/** `env_names` is "Env names": the words of a field that has none of its own. */
+/** Returns the default label of a field: `env_names` becomes "Env names". */
 export const wordsOf = (name: string): string =>
   (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ');
-/** The label of a field of a project, for sentences. */
+/** Returns the label of a project field, for use in sentences. */
 export const labelOf = (name: string): string =>
   WORDS[name]?.label ?? (/^[a-z_]+$/.test(name) ? wordsOf(name) : name);

@@ -1,8 +1,8 @@
-/** Links to the page of one thing. */
+/** Links to the page of a resource, for example a project. */
 import type { ReactNode } from 'react';
 import { PageLink } from '../ui/text.tsx';
 
-/** `name`: the name or the id. Without children, the link shows it. */
+/** `name`: the name or id of the resource. Without children, the link shows `name`. */
 type LinkProps = { name: string; children?: ReactNode };
 
 export const ProjectLink = ({ name, children = name }: LinkProps) => (

@@ -1,4 +1,4 @@
-/** Reads logs as streams. Lines arrive in batches, and the page renders once for each batch. */
+/** Reads logs as streams. Lines arrive in batches, and the page renders once per batch. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
 import type { GoneNode, RuntimeLine } from '@berth/wire/runtime';
@@ -8,13 +8,13 @@ import type { Line } from './log-view.tsx';
 
 export type LogData = { lines: readonly Line[]; notes: readonly string[]; ended: boolean };
 const NONE: LogData = { lines: [], notes: [], ended: false };
-/** Most lines in the page. The oldest ones are left out, and a note says so. */
+/** Maximum number of lines in the page. The oldest lines are dropped, and a note says so. */
 const MAX_LINES = 200_000;
 const GATHER_MS = 100;
 const SILENCE_MS = 45_000;
 const PAUSE_MS = 1_000;
 
-/** `path` null: no log. Follows the stream, and opens it again after each loss. */
+/** Follows the stream at `path` and reconnects after each lost connection. `path` null: no log. */
 export function useLogStream(path: string | null): LogData {
   const [data, setData] = useState<LogData>(NONE);
   useEffect(() => {
@@ -74,8 +74,7 @@ export function useLogStream(path: string | null): LogData {
               take(frame.event, frame.data, frame.id);
             }
         } catch {
-          // The banner says that the control plane is away; this stream goes on after its last
-          // line.
+          // The banner reports the outage; this stream continues after its last line.
         }
         await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       }

@@ -1,28 +1,27 @@
-/**
- * Rows of the log viewer: which lines are shown, with the lines around a match, and where a stack
- * trace is folded.
- */
+/** Rows of the log viewer: shown lines, context around matches, folded stack traces. */
 
 type LogText = { key: string; text: string };
 export type LogRow<L> =
   | { kind: 'line'; id: string; line: L; match: boolean }
-  /** The rest of a stack trace. `open`: its lines follow. */
+  /** A folded part of a stack trace. `open`: its lines follow this row. */
   | { kind: 'fold'; id: string; count: number; open: boolean }
-  /** Lines between two matches, which are not shown. */
+  /** Hidden lines between two matches. */
   | { kind: 'gap'; id: string; count: number };
 
-/** A shorter stack trace is not folded. */
+/** Minimum number of lines of a stack trace that is folded. */
 const FOLD_FROM = 6;
-/** Lines of a stack trace that stay: where the error happened. */
+/**
+ * Number of lines of a folded stack trace that stay visible: they show where the error happened.
+ */
 const SHOWN = 2;
 
 /**
- * One line of a stack trace: Java and JavaScript (`at …`), Python (`File "…", line …`), Ruby
- * (`from …:in`), PHP (`#0 …`), Rust (`3: …`), Go (a tab and `….go:12`). `before`: whether the line
- * before it is one.
+ * Returns whether a line belongs to a stack trace: Java and JavaScript (`at …`), Python (`File "…",
+ * line …`), Ruby (`from …:in`), PHP (`#0 …`), Rust (`3: …`), Go (a tab and `….go:12`). `before`:
+ * whether the previous line belongs to one.
  */
 function isFrame(text: string, before: boolean): boolean {
-  // A step of BuildKit puts its number and its time before each line: "#8 1.902     at …".
+  // BuildKit puts the number and time of its step before each line: "#8 1.902     at …".
   const step = text[0] === '#' ? /^#\d+ \d+\.\d+ (?=\s)/.exec(text)?.[0] : undefined;
   if (step !== undefined) return isFrame(text.slice(step.length), before);
   const first = text[0];
@@ -33,18 +32,18 @@ function isFrame(text: string, before: boolean): boolean {
     /^\t.+\.go:\d+/.test(text)
   )
     return true;
-  // The source text below a line of Python.
+  // In Python traces, a line of source code follows each frame.
   return before && /^ {4,}\S/.test(text);
 }
 
 type Options<L> = {
-  /** null: all lines, with folds. With a search nothing is folded. */
+  /** Matches the search. Null: no search, so all lines are shown and traces are folded. */
   keep: ((line: L) => boolean) | null;
-  /** Lines to show before and after each match. */
+  /** Number of lines to show before and after each match. */
   context: number;
-  /** Folds that are open, by their id. */
+  /** Ids of open folds. */
   open: ReadonlySet<string>;
-  /** Key of a line that is shown in any case. */
+  /** Key of the linked line, which is always shown. */
   linked: string | null;
 };
 

@@ -1,4 +1,4 @@
-/** Log viewer: only the visible lines are in the page, so 100,000 lines open as fast as 100. */
+/** The log viewer. Only visible lines are in the DOM, so 100,000 lines open as fast as 100. */
 import { useVirtualizer } from '@tanstack/react-virtual';
 import {
   type CSSProperties,
@@ -21,7 +21,7 @@ import { matcherOf } from './match.ts';
 import { countText, exactTime, zoneAt } from './time-text.ts';
 
 /**
- * `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log.
+ * `key` identifies the line in the page address: `seq` in a build log, the time in a runtime log.
  */
 export type Line = {
   key: string;
@@ -35,21 +35,21 @@ type LogViewProps = {
   follow: boolean;
   notes?: readonly string[];
   file: string;
-  /** Lines have addresses (`#L12`). Only one log of a page can have them. */
+  /** True if lines have addresses (`#L12`). Only one log on a page can have them. */
   linkable?: boolean;
 };
 
 const ROW_PX = 20;
-/** Room above the first line and below the last. */
+/** Space in px above the first line and below the last. */
 const EDGE_PX = 8;
-/** From here to the end counts as the end. */
+/** A scroll position within this distance of the end counts as the end. */
 const NEAR_END_PX = 40;
 const CONTEXT = { '0': 'only matches', '3': '± 3 lines', '20': '± 20 lines' } as const;
 
 type Entry = ReturnType<typeof rowsOf<Line>>[number];
 
 const addressOf = (key: string): string => `#L${encodeURIComponent(key)}`;
-/** Key of the line in the address of the page. */
+/** Returns the key of the line that the page address names, or null. */
 function linkedLine(): string | null {
   const [, key] = /^#L(.+)$/.exec(location.hash) ?? [];
   try {
@@ -183,7 +183,7 @@ function useFilter() {
     setTimes,
     context,
     setContext,
-    /** A text is the error of the search. */
+    /** `matcher` is a text if the search has an error. */
     matcher,
     isSearch,
   };
@@ -205,7 +205,7 @@ function useShownRows(
 
 type Rows = ReturnType<typeof useVirtualizer<HTMLDivElement, Element>>;
 
-/** Stays at the end while lines arrive. `fresh` counts the rows since the reader left the end. */
+/** Keeps the view at the end. `fresh` counts the new rows since the reader left the end. */
 function useEnd({
   count,
   follow,
@@ -238,7 +238,7 @@ function useEnd({
   };
 }
 
-/** Scrolls once, when the linked line has arrived. Set the returned flag to prevent the scroll. */
+/** Scrolls once, when the linked line has arrived. The returned flag prevents the scroll. */
 function useScrollToLink(place: number, rows: Rows) {
   const reached = useRef(false);
   useEffect(() => {
@@ -308,7 +308,7 @@ type SummaryProps = {
   filter: Filter;
   shown: readonly Entry[];
   count: number;
-  /** Key of the first visible line, if it has an address. */
+  /** Key of the first visible line; null if lines have no addresses. */
   link: string | null;
 };
 function Summary({ filter: { isSearch, times }, shown, count, link }: SummaryProps) {
@@ -333,7 +333,7 @@ function Summary({ filter: { isSearch, times }, shown, count, link }: SummaryPro
   );
 }
 
-/** Attributes by which the virtualizer places and measures a row. */
+/** Attributes with which the virtualizer positions and measures a row. */
 type At = { 'data-index': number; ref: Ref<HTMLDivElement>; style: CSSProperties };
 
 type NoteRowProps = {
@@ -366,7 +366,7 @@ type LineRowProps = {
   isMatch: boolean;
   isLinked: boolean;
   times: boolean;
-  /** Null: the lines have no addresses. */
+  /** Null if the lines have no addresses. */
   onLink: ((key: string) => void) | null;
 };
 function LineRow({ at, line, isMatch, isLinked, times, onLink }: LineRowProps) {

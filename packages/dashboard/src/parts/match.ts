@@ -1,7 +1,7 @@
-/** Search in logs: text, or /regular expression/i. */
+/** Searches logs for a text or a /regular expression/i. */
 import { messageOf } from '@berth/kit/message-of';
 
-/** Returns the matcher, or the error of the regular expression. */
+/** Returns the matcher, or the error message of the regular expression. */
 export function matcherOf(typed: string): ((text: string) => boolean) | string {
   if (typed === '') return () => true;
   const pattern = /^\/(.+)\/(i?)$/.exec(typed);

@@ -1,9 +1,9 @@
-/** The rest of a long list. */
+/** A button that loads the next page of a long list. */
 import { Button } from '../ui/controls.tsx';
 
 /**
- * `more`: of useApiList; null on the last page and while a page loads. `hasMore` keeps the button, and
- * the focus on it, meanwhile.
+ * `list.more` (from useApiList) is null on the last page and while a page loads. `list.hasMore`
+ * keeps the button and its focus while a page loads.
  */
 export const More = ({
   list,

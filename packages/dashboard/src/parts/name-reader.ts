@@ -1,10 +1,7 @@
-/**
- * Reads names of projects for the ids of a page. The reads of one turn become one request for each
- * 100 ids.
- */
+/** Reads project names by id. Reads in one event-loop turn are batched, 100 ids per request. */
 import type { AnswerOf } from '@berth/wire/routes';
 
-/** Ids of one request. */
+/** Maximum number of ids in one request. */
 export const BATCH = 100;
 type Waiting = {
   id: string;
@@ -15,7 +12,10 @@ type List = (
   ids: readonly string[],
 ) => Promise<{ items: readonly Pick<AnswerOf<'listProjects'>['items'][number], 'id' | 'name'>[] }>;
 
-/** Returns a function that reads the name of a project. Null: it does not exist or is hidden. */
+/**
+ * Returns a function that reads the name of a project. It resolves to null if the project does not
+ * exist or is hidden.
+ */
 export function createNameReader(list: List): (id: string) => Promise<string | null> {
   let waiting: Waiting[] = [];
   async function readBatch(batch: readonly Waiting[]): Promise<void> {

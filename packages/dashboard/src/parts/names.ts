@@ -1,4 +1,4 @@
-/** Names for the ids that answers contain. */
+/** Names for the ids in answers of the API. */
 import { useQuery } from '@tanstack/react-query';
 import { call } from '../api/client.ts';
 import { queries } from '../api/queries.ts';
@@ -9,8 +9,8 @@ const readName = createNameReader((ids) =>
 );
 
 /**
- * The names that the page has read. The name of a project cannot change, so each is read once, and
- * no event marks these queries.
+ * Names that the page has already read. A project's name cannot change, so each name is read once,
+ * and events do not mark these queries.
  */
 type Names = Readonly<Record<string, string>>;
 const KNOWN = ['known names of projects'];
@@ -28,8 +28,8 @@ async function readNames(ids: readonly string[]): Promise<Names> {
 }
 
 /**
- * Returns the names of these projects, and only these are read. A name is the id until the page has
- * it. One query reads all of them: a query for each id costs a render of the page for each id.
+ * Returns the names of these projects, and reads only these. Until a name is read, its id is
+ * returned. One query reads all names, because one query per id would cost one render per id.
  */
 export function useProjectNames(ids: readonly string[]): (id: string) => string {
   const wanted = [...new Set(ids)].toSorted();
@@ -37,7 +37,7 @@ export function useProjectNames(ids: readonly string[]): (id: string) => string 
     queryKey: ['names of projects', wanted],
     queryFn: () => readNames(wanted),
     enabled: wanted.length > 0,
-    // Each event can change the ids.
+    // Drop unused queries soon, because each event can change the list of ids.
     gcTime: 30_000,
   });
   const knownNames = queries.getQueryData<Names>(KNOWN);

@@ -1,11 +1,11 @@
-/** Short texts about what a person must do at a node, besides its state. */
+/** Short texts about node problems that a person must solve. */
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node } from '@berth/wire/node';
 import { countText } from './time-text.ts';
 
 type Noted = Pick<Node, 'host_ip' | 'address_taken' | 'unmanaged' | 'containers'>;
 
-/** A control plane of the previous version does not send these fields. */
+/** Older control planes do not send these fields. */
 export const addressTakenText = ({ host_ip, address_taken }: Noted): string | null =>
   address_taken ? `node ${address_taken.hostname} has its address ${host_ip}` : null;
 

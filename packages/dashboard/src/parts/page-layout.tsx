@@ -1,4 +1,4 @@
-/** The head of a page. */
+/** The layout of a page with its heading. */
 import { type ReactNode, useEffect } from 'react';
 import { Column, Row } from '../ui/layout.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -9,7 +9,7 @@ type PageLayoutProps = {
   actions?: ReactNode;
   children: ReactNode;
 };
-/** `title` is the h1 and the title of the tab. `lead` is one sentence that says how things are. */
+/** `title` is the h1 and the title of the tab. `lead` is one sentence about the current state. */
 export function PageLayout({ title, lead, actions, children }: PageLayoutProps) {
   useEffect(() => {
     document.title = `${title} · Berth`;

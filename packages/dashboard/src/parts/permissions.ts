@@ -1,4 +1,4 @@
-/** The signed-in person, and the actions that this person can do. */
+/** The signed-in person, and which actions this person can do. */
 import {
   type Action,
   type ACTIONS,
@@ -16,7 +16,7 @@ import { createContext, useContext } from 'react';
 /** The signed-in user; `Session` (app/session.tsx) provides it. */
 export const SignedInUser = createContext<User | null>(null);
 
-/** The user of the session. Only below `Session`. */
+/** Returns the user of the session. Works only below `Session`. */
 export function useMe(): User {
   const me = useContext(SignedInUser);
   if (me === null) throw new Error('useMe needs a Session around it');
@@ -24,13 +24,14 @@ export function useMe(): User {
 }
 
 export const hasRole = (role: Role, least: Role): boolean => whyNotRole(least, role) === null;
-/** Returns why the person lacks the role `least`, as the end of a sentence; null if they have it. */
+/** Returns why the person lacks the role `least` (end of a sentence); null if the role suffices. */
 export const useRoleReason = (least: Role): string | null => whyNotRole(least, useMe().role);
 
-/** Returns why an action is not possible (wire/can.ts), as the end of a sentence; null if it is. */
+/** Returns why an action is impossible (wire/can.ts), as the end of a sentence; otherwise null. */
 export type Reasons = <A extends Action>(action: A, subject: SubjectOf<A>) => string | null;
 /**
- * `project`: the role in it counts. A page that does not know it yet uses the role of the person.
+ * `project`: uses the person's role in this project. Without it, uses the person's own role, for a
+ * page that has not read the project yet.
  */
 export function useReasons(project?: Pick<Project, 'members'>): Reasons {
   const me = useMe();

@@ -1,4 +1,4 @@
-/** Columns of a table with the score of each node. */
+/** Table columns for the score of each node. */
 import type { PlacementRow } from '@berth/wire/node';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cell } from '../ui/data.tsx';

@@ -1,6 +1,6 @@
 /**
- * A server error, shown once, where it belongs: the sentence of the server, its code and the id for
- * the log.
+ * Shows a server error once, beside the thing that failed: its sentence, its code, and the request
+ * id for the log.
  */
 import { messageOf } from '@berth/kit/message-of';
 import { ApiError } from '@berth/wire/client';
@@ -11,15 +11,15 @@ import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { labelOf } from './field-words.ts';
 
-/** The field without its index or part: `projects` of `projects[1]`. */
+/** Returns the field without index or part: `projects` for `projects[1]`. */
 const wholeOf = (field: string): string => field.split(/[.[]/, 1)[0] ?? field;
-/** `[1]` is the second item of a list. */
+/** Describes an index: `[1]` is the second item of a list. */
 const itemText = (rest: string): string =>
   rest.replace(/^\[(\d+)\]$/, (_all, index: string) => `item ${Number(index) + 1}:`);
 
 /**
- * Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields;
- * `projects[1]` belongs to `projects`.
+ * Returns the fields of a 422 or 409 error with the rule that each one breaks, so that a form shows
+ * them at its fields. An error of `projects[1]` belongs to `projects`.
  */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   if (!(error instanceof ApiError)) return {};
@@ -34,8 +34,8 @@ export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
 }
 
 /**
- * Returns the first error of a list that the form sends as a whole, such as `domains[2]` of
- * `domains`. Such a form has one field for the list.
+ * Returns the first error of a list that the form sends as a whole, such as `domains[2]` for
+ * `domains`. Such a form has one field for the whole list.
  */
 export const listError = (error: unknown, list: string) =>
   error instanceof ApiError
@@ -43,14 +43,14 @@ export const listError = (error: unknown, list: string) =>
     : undefined;
 
 /**
- * Returns the part of an error that a form shows apart from its `fields`; null: all errors belong
- * to these fields.
+ * Returns the part of an error that the form shows apart from its `fields`; null if all errors
+ * belong to these fields.
  */
 export function besideFields(
   error: unknown,
   fields: readonly string[],
 ): {
-  /** Errors of other fields, if some belong to `fields`; null: the form shows the whole problem. */
+  /** Errors of other fields, if some belong to `fields`. Null: the form shows the whole problem. */
   rest: readonly string[] | null;
 } | null {
   if (error === null || error === undefined) return null;
@@ -67,7 +67,10 @@ export function besideFields(
   };
 }
 
-/** The error of a form, without the errors at its fields: screen readers only hear their names. */
+/**
+ * Shows the part of a form's error that no field shows. For errors at fields, announces only the
+ * field names to screen readers.
+ */
 export function FormProblem({
   error,
   what,
@@ -97,11 +100,14 @@ export function FormProblem({
   );
 }
 
-/** The sentence for a dialog; null without an error. */
+/** Returns the error sentence for a dialog; null without an error. */
 export const dialogError = (error: unknown): string | null =>
   error === null || error === undefined ? null : problemText(error);
 
-/** `git_url: the host …` begins with the name of the API; people know the label of the control. */
+/**
+ * Replaces the API's field name at the start of a message (`git_url: the host …`) with the label of
+ * the control, which people know.
+ */
 const inWords = (message: string): string =>
   message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
 
@@ -119,7 +125,7 @@ export function problemText(error: unknown): string {
 }
 
 type ProblemProps = {
-  /** Without an error (null or undefined), nothing is shown. */
+  /** The error to show; null or undefined shows nothing. */
   error: unknown;
   /** The part that failed, as the subject of a sentence. */
   what: string;

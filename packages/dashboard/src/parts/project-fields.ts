@@ -1,13 +1,13 @@
 /**
- * The fields that people set at a project, from the schema of the API: a new field has a control in
- * the settings by itself. This list adds the words.
+ * The project fields that people can set, from the API schema: a new field gets a control in the
+ * settings without further code. This file adds the labels.
  */
 import { defined } from '@berth/kit/defined';
 import { ProjectPatch } from '@berth/wire/project';
 import type { Project } from '@berth/wire/project';
 import { type Words, WORDS, wordsOf } from './field-words.ts';
 
-/** Fields that a tab of their own changes. */
+/** Fields that another tab changes. */
 export const ELSEWHERE = {
   env: 'env',
   datasets: 'data',
@@ -75,10 +75,7 @@ const ORDER: readonly string[] = Object.keys(WORDS);
 const placeOf = (name: string): number =>
   ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length;
 
-/**
- * The controls of the settings, in the order of the form; those without words of their own are
- * last.
- */
+/** The controls of the settings in the order of the form; fields without a label are last. */
 export const FORM: readonly FieldOfForm[] = Object.keys(properties)
   .filter((name) => !Object.hasOwn(ELSEWHERE, name))
   .toSorted((a, b) => placeOf(a) - placeOf(b))
@@ -88,7 +85,7 @@ export const draftOf = (project: Project): Draft =>
   Object.fromEntries(FORM.map(({ name }) => [name, project[name]])) as Draft;
 export const isEqual = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-/** `build_args` is a merge patch: a name that is gone is null. */
+/** Returns the changes to send. `build_args` is a merge patch: null removes a name. */
 export function patchOf(
   changed: readonly FormField[],
   draft: Draft,
@@ -117,6 +114,6 @@ export const pairsOf = (text: string): Record<string, string> =>
         return [name.trim(), value.join('=')];
       }),
   );
-/** A value of several lines does not fit into one line of the control. */
+/** Returns whether all values fit into the control, which has one line per value. */
 export const fitsLines = (pairs: Readonly<Record<string, string>>): boolean =>
   Object.values(pairs).every((value) => !value.includes('\n'));

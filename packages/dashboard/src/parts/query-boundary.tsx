@@ -1,4 +1,4 @@
-/** Shows the answer of a query, its error, or that it loads. */
+/** Shows the answer of a query, its error, or a loading state. */
 import { ApiError } from '@berth/wire/client';
 import type { ReactNode } from 'react';
 import { NotFound } from './not-found.tsx';
@@ -7,8 +7,8 @@ import { Problem } from './problem.tsx';
 
 type Query<T> = { data: T | undefined; error: unknown; refetch: () => unknown };
 /**
- * `page`: a 404 is the view of an unknown address. Old data stays on the screen while an error
- * lasts; the banner says so.
+ * `page`: a 404 shows the page for an unknown address. During an error, old data stays on the
+ * screen, and the banner reports the error.
  */
 export function QueryBoundary<T>({
   query,

@@ -1,6 +1,4 @@
-/**
- * Proposals for forms: the things that a builder finds in a repository. A form works without them.
- */
+/** Proposes form values, which a builder finds in a repository. Forms work without them. */
 import { type LookCalls, lookAt } from '@berth/wire/look-client';
 import type { DockerfileFound, RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
 import type { Project } from '@berth/wire/project';
@@ -27,11 +25,13 @@ type State = { url: string; branch: string | null } & (
 export type Look = {
   state: State | null;
   found: RepositoryFound | null;
-  /** Resolves with what was found; null: nothing, an error, or a newer question came. */
+  /** Resolves with the findings; null if there are none, on an error, or after a newer call. */
   ask: (url: string, branch: string | null, again?: boolean) => Promise<RepositoryFound | null>;
 };
 
-/** `github.com/acme/x`, as people copy it, is an address of https. */
+/**
+ * Completes an address that people copied without a scheme: `github.com/acme/x` gets `https://`.
+ */
 export const completed = (text: string): string => {
   const trimmed = text.trim();
   return /^[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?\/[^\s@]+$/i.test(trimmed)
@@ -39,14 +39,13 @@ export const completed = (text: string): string => {
     : trimmed;
 };
 
-/** Returns whether it can be a complete address. The server checks it. */
+/** Returns whether the text looks like a complete address. The server makes the real check. */
 const isAddress = (text: string): boolean =>
   /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/[^\s]+$|^[^\s@/]+@[^\s:]+:[^\s]+$/.test(text);
 
 /**
- * Looks at the repository of the last call; the one of `project` is read with the git access of the
- * project. `found` is null until it has answered; a found branch stays if another branch has an
- * error.
+ * Reads the repository of the last call. The repository of `project` is read with the project's git
+ * access. `found` is null until the builder has answered.
  */
 export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Look {
   const [state, setState] = useState<State | null>(null);
@@ -92,8 +91,8 @@ export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Lo
 }
 
 /**
- * The Dockerfile that the form proposes: one named Dockerfile, the nearest to the root; otherwise
- * the first.
+ * Returns the Dockerfile that the form proposes: the file named Dockerfile that is nearest to the
+ * root, otherwise the first one.
  */
 export const proposedDockerfile = ({ dockerfiles }: RepositoryFound): DockerfileFound | undefined =>
   dockerfiles.find(({ path }) => /(?:^|\/)Dockerfile$/.test(path)) ?? dockerfiles[0];
@@ -122,9 +121,9 @@ export function lookText(state: State): string {
 }
 
 /**
- * Says what the look found. Screen readers hear each change. It always has a line: a line that
- * appears when the field of the address loses the focus would move the button below, on which
- * somebody is just pressing, and the press would be lost.
+ * Shows the result of the look, and announces each change to screen readers. It always renders a
+ * line: if the line appeared when the address field lost the focus, it would move the button below
+ * while somebody presses it, and the press would be lost.
  */
 export function LookStatus({ look, url }: { look: Look; url: string }) {
   const { state, ask } = look;

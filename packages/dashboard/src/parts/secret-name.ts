@@ -1,13 +1,16 @@
-/** Tells from its name or its value that a variable is probably a secret. */
+/** Guesses from a variable's name or value whether it is a secret. */
 
-/** Words that mark a name as that of a secret. Underscores separate the words of a name. */
+/** Matches words that mark the name of a secret. Underscores separate the words of a name. */
 const WORDS = new RegExp(
   String.raw`(?:^|_)(?:SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|CREDENTIALS?` +
     String.raw`|KEY|APIKEY|DSN|PRIVATE|PAT|SALT|PEPPER|JWT|OAUTH|COOKIE)(?:_|$)`,
 );
-/** A public key is no secret. */
+/** Matches names of public keys, which are not secret. */
 const PUBLIC = /(?:^|_)(?:PUBLIC|PUBLISHABLE)(?:_|$)/;
-/** An address with a password, a private key, a token of a well-known service, a signed token. */
+/**
+ * Matches secret values: an address with a password, a private key, a token of a well-known
+ * service, or a signed token.
+ */
 const VALUES = [
   /^[a-z][a-z0-9+.-]*:\/\/[^/\s:@]*:[^/\s@]+@/i,
   /-----BEGIN [A-Z ]*PRIVATE KEY-----/,
@@ -15,7 +18,7 @@ const VALUES = [
   /^eyJ[\w-]+\.[\w-]+\.[\w-]*$/,
 ];
 
-/** Splits `dbPassword` and `db-password` like `DB_PASSWORD`. */
+/** Splits a name into words: `dbPassword` and `db-password` become `DB_PASSWORD`. */
 const wordsOf = (name: string): string =>
   name
     .replace(/([a-z0-9])([A-Z])/g, '$1_$2')

@@ -1,4 +1,4 @@
-/** A secret of which the server keeps only a hash, or that it never shows again. */
+/** A secret that the server never shows again, for example because it stores only a hash. */
 import { Copy } from '../ui/controls.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Row } from '../ui/layout.tsx';
@@ -7,9 +7,9 @@ import { Code } from '../ui/text.tsx';
 type ShownOnceProps = {
   /** The kind of secret, for example `token`. */
   what: string;
-  /** Null: there is none to show. */
+  /** Null if there is no secret to show. */
   secret: string | null;
-  /** Without it, the note stays. */
+  /** Without this callback, the note cannot be closed. */
   onClose?: () => void;
 };
 export const ShownOnce = ({ what, secret, ...note }: ShownOnceProps) =>

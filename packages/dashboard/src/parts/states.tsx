@@ -1,4 +1,4 @@
-/** Words and shapes of the states that the API knows. The words are those of the glossary. */
+/** Words and shapes for the states of the API. The words are those of the glossary. */
 import type { Certificate } from '@berth/wire/certificate';
 import type { DatasetState } from '@berth/wire/dataset';
 import type { Health } from '@berth/wire/deployment';

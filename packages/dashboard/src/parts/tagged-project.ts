@@ -1,17 +1,17 @@
-/** A project and its ETag, for changes of a whole list. */
+/** A project and its ETag, for changes that send a whole list. */
 import type { Project } from '@berth/wire/project';
 import { useApiQueryWithTag } from '../api/queries.ts';
 
 export type TaggedProject = {
   project: Project;
-  /** `If-Match` with the ETag of `project`; empty until it is read. */
+  /** `If-Match` with the ETag of `project`; empty until the project is read. */
   headers: { headers?: { 'if-match': string } };
-  /** False: the answer is not there yet, and a change would have no `If-Match`. */
+  /** False until the answer arrives: before that, a change would have no `If-Match`. */
   isRead: boolean;
 };
 /**
- * Reads the list and its ETag in one answer: with the list of another answer, a change could undo
- * the change of another person.
+ * Reads the project and its ETag in one answer: a list from another answer could undo another
+ * person's change.
  */
 export function useTaggedProject(shown: Project): TaggedProject {
   const { data } = useApiQueryWithTag('getProject', { params: { id: shown.id } });
@@ -23,6 +23,6 @@ export function useTaggedProject(shown: Project): TaggedProject {
   };
 }
 
-/** Why a change of a list cannot be sent yet; null: it can. */
+/** Returns why the change of a list cannot be sent yet; null if it can. */
 export const notReadReason = ({ isRead }: TaggedProject): string | null =>
   isRead ? null : 'the project is not read yet';

@@ -1,4 +1,4 @@
-/** Texts for times, durations and counts. */
+/** Formats times, durations and counts. */
 
 const UNITS = [
   ['day', 86_400],
@@ -7,10 +7,7 @@ const UNITS = [
 ] as const;
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' });
 
-/**
- * `at` is RFC 3339, `now` in ms. A time of less than 10 s ago is "just now", also if a clock is a
- * little ahead.
- */
+/** `at` is RFC 3339, `now` is in ms. Within 10 s is "just now", even if a clock is ahead. */
 export function relativeTime(at: string, now: number): string {
   const seconds = Math.round((Date.parse(at) - now) / 1000);
   if (Math.abs(seconds) < 10) return 'just now';
@@ -22,8 +19,8 @@ export function relativeTime(at: string, now: number): string {
 
 const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' });
 /**
- * Names of the time zone of the browser, by year and offset: the formatter takes longer than a
- * whole row of a table.
+ * Cache of the browser's time zone names, by year and offset: the formatter takes longer than
+ * rendering a whole table row.
  */
 const zones = new Map<string, string>();
 export function zoneAt(date: Date): string {
@@ -36,7 +33,7 @@ export function zoneAt(date: Date): string {
   return name;
 }
 const two = (part: number): string => String(part).padStart(2, '0');
-/** 2026-11-24 05:01:02 UTC, in the time zone of the browser. */
+/** Formats a time as 2026-11-24 05:01:02 UTC, in the browser's time zone. */
 export function exactTime(at: string): string {
   const date = new Date(at);
   const day =
@@ -50,7 +47,7 @@ export function exactTime(at: string): string {
 
 const restText = (rest: string, unit: string): string =>
   Number(rest) === 0 ? '' : ` ${rest} ${unit}`;
-/** 850 ms, 4.2 s, 3 min 05 s, 24 h, 2 h 10 min, 3 d 4 h. */
+/** Formats a duration: 850 ms, 4.2 s, 3 min 05 s, 24 h, 2 h 10 min, 3 d 4 h. */
 export function durationText(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;

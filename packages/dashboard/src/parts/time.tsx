@@ -1,7 +1,4 @@
-/**
- * Times: relative in the text, exact on demand. The page has one clock, so all times change
- * together.
- */
+/** Shows times: relative as text, exact as a tooltip. All times follow one clock. */
 import { useSyncExternalStore } from 'react';
 import { exactTime, relativeTime } from './time-text.ts';
 
@@ -22,16 +19,13 @@ function subscribe(listener: () => void): () => void {
     timer = null;
   };
 }
-/** Time of the page's clock in ms; it moves every 10 s. */
+/** Returns the time of the page's clock in ms, which changes every 10 s. */
 export const useNow = (): number => useSyncExternalStore(subscribe, () => Math.max(now, 0));
 
-/**
- * “5 min ago”; the exact time in the time zone of the browser is the tooltip and is said by screen
- * readers.
- */
+/** Shows “5 min ago”. The tooltip has the exact time, and screen readers say it. */
 export function Ago({ at }: { at: string }) {
-  // The text is what the clock changes. Most texts stay for a minute or longer, and then React
-  // renders nothing for them.
+  // Subscribe to the text instead of the clock: most texts stay the same for a minute or longer,
+  // and then React renders nothing.
   const text = useSyncExternalStore(subscribe, () => relativeTime(at, Math.max(now, Date.now())));
   return (
     <time dateTime={at} title={exactTime(at)} style={{ whiteSpace: 'nowrap' }}>
@@ -40,7 +34,7 @@ export function Ago({ at }: { at: string }) {
   );
 }
 
-/** The exact time, with the relative one as the tooltip. */
+/** Shows the exact time, with the relative time as the tooltip. */
 export function Exact({ at }: { at: string }) {
   const clock = useNow();
   return (

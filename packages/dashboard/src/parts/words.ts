@@ -1,7 +1,7 @@
-/** Words for values of the API that are names: kinds, triggers, requesters. */
+/** Readable words for identifiers of the API: kinds, triggers, requesters. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 
-/** `deployment.running` is “deployment running”, `createDeployment` is “create deployment”. */
+/** Converts `deployment.running` to “deployment running”, `createUser` to “create user”. */
 export const kindText = (kind: string): string =>
   kind
     .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
@@ -17,12 +17,15 @@ const TRIGGERS: Readonly<Record<string, string>> = {
   drain: 'the drain of a node',
 };
 type Origin = Pick<DeploymentItem, 'trigger' | 'created_by'>;
-/** `api` is every request for a deployment from source. */
+/**
+ * Describes a trigger. `api` covers every request for a deployment from source, so the requester
+ * decides the text.
+ */
 export const triggerText = ({ trigger, created_by }: Origin): string =>
   TRIGGERS[trigger ?? ''] ??
   (created_by?.kind === 'token' ? 'a request of a program' : 'a request of a person');
 
-/** The requester. The name of a hook is its forge. */
+/** Names the requester. The name of a hook is the name of its forge. */
 export function requesterText({ trigger, created_by }: Origin): string {
   const name = created_by?.name ?? null;
   if (created_by?.kind === 'hook')

@@ -1,6 +1,6 @@
 /**
- * A chart of lines over time (uPlot). Only this file imports uPlot; the pages load it when somebody
- * opens one with a chart.
+ * A line chart over time (uPlot). Only this file imports uPlot, and it is loaded with the first
+ * page that shows a chart.
  */
 import 'uplot/dist/uPlot.min.css';
 import { useComputedColorScheme } from '@mantine/core';
@@ -16,16 +16,16 @@ export type ChartLine = {
 };
 type ChartProps = {
   label: string;
-  /** Seconds since 1970. */
+  /** Times of the values, in seconds since 1970. */
   at: readonly number[];
   lines: readonly ChartLine[];
-  /** The time that is shown; parts without points stay empty. */
+  /** Start of the displayed time range; parts without points stay empty. */
   from: number;
   to: number;
   format: (value: number) => string;
-  /** Steps between the marks of the scale. */
+  /** Allowed distances between the marks of the scale. */
   steps?: number[];
-  /** The chart in words. */
+  /** A text that describes the chart. */
   summary: string;
 };
 
@@ -43,13 +43,13 @@ const DAY_S = 86_400;
 const timeText = (at: number): string => `${day.format(at * 1_000)} ${clock.format(at * 1_000)}`;
 
 /**
- * The arrow keys move through the times, and screen readers say the values there. All charts of a
- * page show the same time.
+ * A chart with keyboard control: the arrow keys move through the times, and screen readers say the
+ * values. All charts on a page show the same time.
  */
 export function Chart(props: ChartProps) {
   const { label, at, lines, summary } = props;
   const box = useRef<HTMLDivElement>(null);
-  /** The point under the cursor. */
+  /** Index of the point under the cursor; null if there is none. */
   const [index, setIndex] = useState<number | null>(null);
   const plot = usePlot(box, props, setIndex);
   const moveCursor = (event: KeyboardEvent): void => {
@@ -89,7 +89,7 @@ export function Chart(props: ChartProps) {
   );
 }
 
-/** Draws the lines into `box`. A new look makes a new plot; new values keep it, and its cursor. */
+/** Draws the lines into `box`. Only a new look creates a new plot; new values keep the cursor. */
 function usePlot(
   box: RefObject<HTMLDivElement | null>,
   { at, lines, from, to, format, steps }: ChartProps,
@@ -181,7 +181,7 @@ function plotOptions(
   };
 }
 
-/** The time of a point and the values there. */
+/** Returns the time of a point and its values as text. */
 function pointText({ at, lines, format }: ChartProps, index: number): string {
   const values = lines.flatMap(({ label, values: ofLine }) => {
     const value = ofLine[index];
@@ -190,7 +190,7 @@ function pointText({ at, lines, format }: ChartProps, index: number): string {
   return `${timeText(at[index] ?? 0)}: ${values.length === 0 ? 'no value' : values.join(', ')}`;
 }
 
-/** The point to which a key moves the cursor; null: the key moves nothing. */
+/** Returns the index to which a key moves the cursor; null if the key moves nothing. */
 function nextIndex(key: string, index: number | null, count: number): number | null {
   const last = count - 1;
   const current = index ?? last + 1;
@@ -205,7 +205,7 @@ function nextIndex(key: string, index: number | null, count: number): number | n
   return next === undefined || last < 0 ? null : Math.max(0, Math.min(last, next));
 }
 
-/** Says which line is which. */
+/** The legend of the chart. */
 const ChartKey = ({ lines }: { lines: readonly ChartLine[] }) => (
   <ul className="chart-key">
     {lines.map(({ label, look }) => (

@@ -13,8 +13,8 @@ type ButtonProps = {
   children: ReactNode;
   onClick?: () => void;
   /**
-   * Why the action is not possible now; null: it is possible. The button stays in the tab order and
-   * says the reason.
+   * The reason why the action is not possible now; null if it is possible. The button stays in the
+   * tab order and shows the reason.
    */
   reason?: string | null | undefined;
   look?: 'main' | 'normal' | 'quiet' | 'danger';
@@ -63,8 +63,7 @@ export function Button({
     </MantineButton>
   );
   if (reason === undefined) return button;
-  // The tree is the same with and without a reason: a button that moved to another parent would
-  // lose the focus.
+  // Render the same tree with and without a reason: a moved button loses the focus.
   return (
     <>
       <Tooltip
@@ -92,14 +91,14 @@ type LinkButtonProps = {
   look?: 'main' | 'normal';
   newTab?: boolean;
 };
-/** A link to another program, for example a login, that is the main way on from a page. */
+/** A link to another program, for example a login, as the main action of a page. */
 export const LinkButton = ({ href, children, look = 'main', newTab = false }: LinkButtonProps) => (
   <MantineButton
     component="a"
     href={href}
     variant={VARIANTS[look]}
     size="sm"
-    // A long text gets a second line instead of an end that nobody can read.
+    // Wrap a long text to a second line, because a truncated text is not readable.
     styles={{
       root: { height: 'auto', minHeight: 36, paddingBlock: 6 },
       label: { whiteSpace: 'normal', lineHeight: 1.3 },
@@ -182,7 +181,7 @@ export function Menu({
   );
 }
 
-/** Copies `text`. Screen readers hear that it was copied. */
+/** A button that copies `text` and announces the copy to screen readers. */
 export function Copy({
   text,
   label = 'Copy',

@@ -1,4 +1,4 @@
-/** Tables, lists of facts and tabs. */
+/** Tables, lists of facts, and tabs. */
 import { Link, useRouterState } from '@tanstack/react-router';
 import { memo, type ReactNode, useDeferredValue, useEffect, useRef } from 'react';
 import { defined } from '@berth/kit/defined';
@@ -7,11 +7,11 @@ import { cleanNode } from './foreign.ts';
 export type Cell<T> = {
   head: string;
   cell: (row: T) => ReactNode;
-  /** Numbers are aligned to the right. */
+  /** True for a column of numbers, which is aligned to the right. */
   number?: boolean;
-  /** Left out below 800 px. */
+  /** True for a column that is hidden below 800 px. */
   wide?: boolean;
-  /** Header of its row for screen readers. */
+  /** True for the column that is the header of its row for screen readers. */
   rowHead?: boolean;
 };
 type TableProps<T> = {
@@ -22,22 +22,23 @@ type TableProps<T> = {
 };
 
 /**
- * Rows that a table renders at once. React renders a longer table in parts, so that the page
- * answers to keys meanwhile.
+ * Number of rows that a table renders at once. React renders a longer table in parts, so that the
+ * page reacts to keys meanwhile.
  */
 const AT_ONCE = 20;
 /**
- * Least height of a row. Keeps the room for rows that are late, so that the page can scroll to its
- * last place.
+ * Minimum height of a row in px. It reserves space for rows that are not rendered yet, so that the
+ * page can restore its scroll position.
  */
 const ROW_PX = 42;
-/** Class of the UI library for what is left out below 800 px. */
+/** Class of the UI library that hides an element below 800 px. */
 const WIDE = 'mantine-visible-from-sm';
 
 /**
- * On a phone each row is a card with the heads before its values (global.css). A table that is laid
- * out in another way is no table for screen readers any more, so all parts say their role. Plain
- * elements: components of the UI library take several times as long.
+ * A table. On a phone, each row becomes a card that shows the column heads before the values
+ * (global.css). With such a layout, screen readers no longer recognise a table, so all parts have
+ * explicit roles. Uses plain elements, because components of the UI library take several times as
+ * long.
  */
 export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
   const now = { rows, cells, id };
@@ -86,7 +87,7 @@ const Body = memo(function Body<T>({ rows, cells, id }: BodyProps<T>) {
   );
 }) as <T>(props: BodyProps<T>) => ReactNode;
 
-/** React can pause between two components, so each row is one. */
+/** A row is a component of its own, because React can pause only between components. */
 function BodyRow<T>({ row, cells }: { row: T; cells: readonly Cell<T>[] }) {
   return (
     <tr role="row">
@@ -112,7 +113,7 @@ function BodyRow<T>({ row, cells }: { row: T; cells: readonly Cell<T>[] }) {
   );
 }
 
-/** Names and values. A row with null is left out. */
+/** A list of names and values. A null item is left out. */
 export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode] | null)[] }) => (
   <dl
     style={{
@@ -136,7 +137,7 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
 
 export type Tab = { label: string; to: string; params?: Record<string, string>; count?: number };
 /**
- * Tabs are links: each one has an address. On a phone the strip scrolls, and shows the current one.
+ * Tabs as links, so that each tab has an address. On a phone, the strip scrolls to the current tab.
  */
 export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
   const strip = useRef<HTMLElement>(null);
@@ -145,7 +146,7 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
     const box = strip.current;
     if (box === null) return;
     const show = (): void => {
-      // By its address: the router marks the current link later than it changes the address.
+      // Find the link by address: the router marks it only after the address changed.
       const link = [...box.querySelectorAll('a')].find(
         ({ pathname }) => pathname === new URL(current, location.href).pathname,
       );
@@ -153,7 +154,7 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
         box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
     };
     show();
-    // Fonts and a turned phone change the widths.
+    // Loaded fonts and a rotated phone change the widths.
     const watch = new ResizeObserver(show);
     watch.observe(box);
     return () => watch.disconnect();

@@ -1,4 +1,4 @@
-/** Parts that tell something: notes, errors, progress, empty lists. */
+/** Components for feedback: notes, errors, progress, empty lists. */
 import { Alert, Loader, Progress as MantineProgress, Skeleton } from '@mantine/core';
 import type { ReactNode } from 'react';
 import { cleanNode } from './foreign.ts';
@@ -10,7 +10,7 @@ const COLORS: Record<Tone, string> = {
   warn: 'var(--warn)',
   bad: 'var(--bad)',
 };
-/** An alert interrupts a screen reader; a status waits for the end of its sentence. */
+/** An `alert` interrupts a screen reader; a `status` waits until the current sentence ends. */
 const LIVE_ROLES = { info: 'status', ok: 'status', warn: 'status', bad: 'alert' } as const;
 const MARKS: Record<Tone, string> = { info: 'i', ok: '✓', warn: '▲', bad: '✕' };
 
@@ -21,7 +21,7 @@ type NoteProps = {
   live?: boolean;
   onClose?: () => void;
 };
-/** `live`: screen readers say it when it appears. */
+/** `live`: screen readers announce the note when it appears. */
 export const Note = ({ tone = 'info', title, children, live = false, onClose }: NoteProps) => (
   <Alert
     variant="light"
@@ -45,7 +45,7 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
   </Alert>
 );
 
-/** Text for screen readers only, which they say when it appears. */
+/** A text for screen readers only, which they announce when it appears. */
 export const Spoken = ({ children }: { children: ReactNode }) => (
   <span className="visually-hidden" role="alert">
     {cleanNode(children)}
@@ -68,7 +68,7 @@ export const Waiting = ({ what }: { what: string }) => (
   </div>
 );
 
-/** Grey lines in the place of text that is still loading, so that the page does not jump. */
+/** Grey lines as a placeholder for text that is loading, so that the page does not jump. */
 export const SkeletonLines = ({ lines = 3 }: { lines?: number }) => (
   <div aria-hidden data-skeleton style={{ display: 'grid', gap: 10, padding: 16 }}>
     {Array.from({ length: lines }, (_, i) => (
@@ -84,7 +84,7 @@ export const Progress = ({ value, label }: { value: number; label: string }) => 
 );
 
 type Share = { label: string; value: number; color: string };
-/** One bar made of parts, with a legend in words. */
+/** A bar made of parts, with a text legend. */
 export function Bar({
   parts,
   total,

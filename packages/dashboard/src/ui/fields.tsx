@@ -1,6 +1,6 @@
 /**
- * Form fields. An error belongs to its field and names the rule. The text field is apart
- * (text-field.tsx): the first page needs it.
+ * Form fields. An error belongs to its field and names the rule. The text field has its own file
+ * (text-field.tsx), because the first page needs it.
  */
 import {
   Checkbox as MantineCheckbox,
@@ -13,7 +13,7 @@ import {
 } from '@mantine/core';
 import { common, type Field, invalid } from './text-field.tsx';
 
-/** Empty text is null. */
+/** A number field; an empty field is null. */
 export const NumberField = ({
   value,
   onChange,
@@ -90,7 +90,7 @@ export const Checkbox = ({ value, onChange, ...rest }: Field<boolean>) => (
   />
 );
 
-/** Text of several lines. */
+/** A field for text with several lines. */
 export const TextArea = ({ value, onChange, ...rest }: Field<string>) => (
   <Textarea
     {...common(rest)}

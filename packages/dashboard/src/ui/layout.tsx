@@ -1,4 +1,4 @@
-/** Parts that arrange a page. */
+/** Components that arrange a page. */
 import {
   AppShell,
   Box,
@@ -22,7 +22,7 @@ export const Column = ({ children, gap = 'md' }: { children: ReactNode; gap?: Ga
 type RowProps = {
   children: ReactNode;
   gap?: Gap;
-  /** `between`: the first child on the left, the last on the right. */
+  /** `between`: puts the first child on the left and the last child on the right. */
   justify?: 'start' | 'center' | 'between' | 'end';
   align?: 'start' | 'center' | 'end' | 'baseline';
   wrap?: boolean;
@@ -46,7 +46,7 @@ export const Row = ({
   </Group>
 );
 
-/** Takes the room that is left in a Row. */
+/** Fills the remaining space in a Row. */
 export const Grow = ({ children }: { children: ReactNode }) => (
   <Box flex="1 1 220px" miw={0}>
     {children}
@@ -55,8 +55,8 @@ export const Grow = ({ children }: { children: ReactNode }) => (
 
 type ColumnsProps = { children: ReactNode; most?: 2 | 3 | 4; align?: 'stretch' | 'end' };
 /**
- * Children in up to `most` columns; one on a phone. `end`: inputs and charts of a row are level,
- * also if only one has a help text.
+ * Arranges children in up to `most` columns, or one column on a phone. `end`: aligns inputs and
+ * charts of a row at the bottom, even if only one has a help text.
  */
 export const Columns = ({ children, most = 3, align = 'stretch' }: ColumnsProps) => (
   <SimpleGrid
@@ -68,7 +68,7 @@ export const Columns = ({ children, most = 3, align = 'stretch' }: ColumnsProps)
   </SimpleGrid>
 );
 
-/** A wide part and a narrow one beside it; one below the other on a phone. */
+/** A wide part with a narrow part beside it, or below it on a phone. */
 export const WithSide = ({ children, side }: { children: ReactNode; side: ReactNode }) => (
   <MantineGrid gap="lg">
     <MantineGrid.Col span={{ base: 12, lg: 8 }}>{children}</MantineGrid.Col>
@@ -84,7 +84,7 @@ type PanelProps = {
   level?: 2 | 3;
   flush?: boolean;
 };
-/** A part of a page with a heading. `flush`: without padding, for tables and logs. */
+/** A section of a page with a heading. `flush`: without padding, for tables and logs. */
 export function Panel({ children, title, actions, id, level = 2, flush = false }: PanelProps) {
   const Heading = level === 2 ? 'h2' : 'h3';
   return (
@@ -128,7 +128,7 @@ type FrameProps = {
   children: ReactNode;
 };
 /**
- * The frame of all pages: header, navigation, content. On a phone the navigation opens by a button.
+ * The frame of all pages: header, navigation, content. On a phone, a button opens the navigation.
  */
 export function Frame({ brand, nav, tools, banner, children }: FrameProps) {
   const [open, { toggle, close }] = useDisclosure(false);
@@ -167,7 +167,7 @@ export function Frame({ brand, nav, tools, banner, children }: FrameProps) {
   );
 }
 
-/** A page without the frame, such as the sign-in. */
+/** A page without the frame, for example the sign-in. */
 export const Centered = ({ children }: { children: ReactNode }) => (
   <Flex mih="100vh" align="center" justify="center" p="md">
     <Box w="100%" maw={420}>

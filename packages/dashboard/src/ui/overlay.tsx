@@ -1,4 +1,6 @@
-/** Dialogs. The focus stays inside and returns to where it was. */
+/**
+ * Dialogs. An open dialog keeps the focus inside; a closed one returns it to the previous element.
+ */
 import { Modal } from '@mantine/core';
 import { type ReactNode, useState } from 'react';
 import { Button } from './controls.tsx';
@@ -41,11 +43,11 @@ type ConfirmProps = {
   open: boolean;
   onClose: () => void;
   title: string;
-  /** Full sentences that say what happens. */
+  /** Full sentences that say what the action does. */
   children: ReactNode;
   action: string;
   danger?: boolean;
-  /** The person must type this text, for changes that cannot be undone. */
+  /** Text that the person must type, for changes that cannot be undone. */
   typed?: string;
   busy?: boolean;
   error?: string | null;
@@ -57,9 +59,7 @@ export const Confirm = ({ open, title, ...form }: ConfirmProps) => (
   </Dialog>
 );
 
-/**
- * Inside the dialog, which unmounts it: a text that confirmed once does not confirm the next time.
- */
+/** The content of a dialog. Closing unmounts it, so a typed text does not confirm twice. */
 function ConfirmForm({
   onClose,
   children,

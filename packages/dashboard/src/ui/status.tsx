@@ -1,4 +1,6 @@
-/** A status by word, shape and color, so that it is readable without colors (WCAG 2.2, 1.4.1). */
+/**
+ * Shows a status by word, shape and color, so that it is readable without colors (WCAG 2.2, 1.4.1).
+ */
 import type { ReactNode } from 'react';
 import { cleanNode, isShort } from './foreign.ts';
 

@@ -1,5 +1,5 @@
 /**
- * The text field, and the properties that every form field has. The first page loads this file and
+ * The text field, and the properties that all form fields share. The first page loads this file but
  * not the larger fields.
  */
 import { defined } from '@berth/kit/defined';
@@ -15,7 +15,7 @@ type Common = {
 };
 export type Field<T> = Common & { value: T; onChange: (value: T) => void };
 
-/** The properties that every field has. */
+/** Returns the properties that all fields share. */
 export const common = ({ label, help, error, required, disabled }: Common) => ({
   label,
   ...defined({
@@ -26,7 +26,10 @@ export const common = ({ label, help, error, required, disabled }: Common) => ({
   }),
 });
 
-/** `aria-invalid`, which the UI library sets only at fields of readable text. */
+/**
+ * Returns `aria-invalid` for a field with an error, because the UI library sets it only for fields
+ * of readable text.
+ */
 export const invalid = ({ error }: Pick<Field<unknown>, 'error'>) =>
   error === null || error === undefined ? {} : { 'aria-invalid': true as const };
 
@@ -38,7 +41,7 @@ type TextFieldProps = Field<string> & {
   autoComplete?: string;
   name?: string;
   autoFocus?: boolean;
-  /** Proposals; any other text is possible too. */
+  /** Suggested values; any other text is possible too. */
   suggestions?: readonly string[];
   onFocus?: () => void;
   onBlur?: () => void;
@@ -60,8 +63,7 @@ export function TextField({
 }: TextFieldProps) {
   const listId = useId();
   const Input = secret ? PasswordInput : TextInput;
-  // Always a fragment: an input that moved to another parent would lose the focus when suggestions
-  // arrive.
+  // Always render a fragment: an input that moves to another parent loses the focus.
   return (
     <>
       <Input

@@ -21,15 +21,15 @@ type TextProps = {
   strong?: boolean;
   mono?: boolean;
   inline?: boolean;
-  /** At most six lines, for an error in a list. */
+  /** Shows at most six lines, for an error in a list. */
   clamp?: boolean;
-  /** Keeps line breaks and indentation, for output of a program. */
+  /** Keeps line breaks and indentation, for program output. */
   lines?: boolean;
   id?: string;
 };
 /**
- * A plain element, like the links: tables have hundreds, and components of the UI library take
- * several times as long.
+ * Renders a plain element, like the links: tables have hundreds of texts, and components of the UI
+ * library take several times as long.
  */
 export const Text = ({
   children,
@@ -58,7 +58,9 @@ export const Text = ({
   );
 };
 
-/** The only h1 of a page. It gets the focus after a navigation, so that screen readers say it. */
+/**
+ * The only h1 of a page. It gets the focus after a navigation, so that screen readers announce it.
+ */
 export const Title = ({ children }: { children: ReactNode }) => (
   <MantineTitle order={1} size="h2" tabIndex={-1} data-page-title>
     {children}
@@ -70,7 +72,7 @@ export const Code = ({ children }: { children: ReactNode }) => (
 );
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
-/** Without `size`, a link is as large as the text around it. */
+/** Without `size`, a link has the size of the surrounding text. */
 type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' };
 const Anchor = ({ size, className = '', children, ...props }: AnchorProps) => (
   <a
@@ -102,10 +104,7 @@ export const OutLink = ({ href, children }: { href: string; children: ReactNode 
   </Anchor>
 );
 
-/**
- * A link to the site of a project. Its text is the host, which breaks before a dot and not within a
- * word.
- */
+/** A link to a project's site. Its text is the host, which wraps only before a dot. */
 export const SiteLink = ({ url }: { url: string }) => (
   <OutLink href={url}>
     {url

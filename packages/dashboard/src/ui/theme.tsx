@@ -1,5 +1,5 @@
 /**
- * The look of the page. Only files in ui/ import Mantine, so that another library can replace it.
+ * The theme of the page. Only files in ui/ import Mantine, so that another library can replace it.
  */
 import '@mantine/core/styles.css';
 import './global.css';
@@ -11,7 +11,7 @@ import {
 } from '@mantine/core';
 import type { ReactNode } from 'react';
 
-/** Shade 7 on white and shade 4 on dark have a contrast of at least 4.5 (WCAG 2.2, 1.4.3). */
+/** Shades 7 on white and 4 on dark have a contrast of at least 4.5 (WCAG 2.2, 1.4.3). */
 const harbor: MantineColorsTuple = [
   '#e3fafc',
   '#c5f6fa',
@@ -47,7 +47,7 @@ export function Look({ children }: { children: ReactNode }) {
 }
 
 export type Scheme = 'light' | 'dark' | 'auto';
-/** The chosen color scheme; `auto` follows the system. */
+/** Returns the chosen color scheme; `auto` follows the system. */
 export function useScheme(): { scheme: Scheme; setScheme: (scheme: Scheme) => void } {
   const { colorScheme, setColorScheme } = useMantineColorScheme();
   return { scheme: colorScheme, setScheme: setColorScheme };

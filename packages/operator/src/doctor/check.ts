@@ -1,4 +1,4 @@
-/** A check, and the facts that several checks use. Each fact is read once. */
+/** The type of a check, and the facts that several checks share. Each fact is read only once. */
 import { dirname } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import type { Result } from './result.ts';
@@ -7,7 +7,7 @@ import type { Ran, System } from './system.ts';
 
 export type Check = {
   name: string;
-  /** Roles to check. Without an instance of one of them, the check does not run. */
+  /** Roles to check. The check runs only if this machine has an instance of one of these roles. */
   roles: readonly MachineRole[];
   run(context: Context): Promise<Result[]>;
 };
@@ -16,7 +16,7 @@ export type Context = {
   system: System;
   /** Instances of the check's roles. */
   instances: readonly Instance[];
-  /** All roles of this machine, including those that the operator did not ask for. */
+  /** All roles of this machine, including roles that the operator did not ask for. */
   all: readonly Instance[];
   facts: Facts;
 };
@@ -27,12 +27,12 @@ export type Readiness = {
   parts: { name: string; ok: boolean; detail: string }[];
   notes: string[];
   reasons: string[];
-  /** Its last attempt to reach the control plane; `answers` if it succeeded. */
+  /** Result of the process's last attempt to reach the control plane; `answers` if it succeeded. */
   controlPlane: string;
 };
 export type Reached<T> = { value: T } | { problem: string };
 
-/** `auth`: the command logs in. */
+/** `auth: true` gives the command its own docker configuration, because it logs in. */
 type DockerOptions = {
   timeoutMs?: number;
   stdin?: string;
@@ -48,7 +48,7 @@ export type Facts = {
   docker(instance: Instance, args: readonly string[], more?: DockerOptions): Promise<Ran | null>;
 };
 
-/** Notes of /readyz that another check explains. */
+/** Matches notes of /readyz that another check explains. */
 export const OLDER_AGENTS = /^the agents of .* are older than/;
 export const ABOUT_CERTIFICATES = /certificate/i;
 
@@ -99,7 +99,7 @@ export function createFacts(system: System): Facts {
         ...defined({ env: host === undefined ? undefined : { DOCKER_HOST: host } }),
       };
       if (auth !== true && plugins === undefined) return system.run(['docker', ...args], options);
-      // Use a separate configuration: a login must not replace the operator's.
+      // Use a separate configuration, so that a login does not replace the operator's login.
       const config = JSON.stringify(
         plugins === undefined ? {} : { cliPluginsExtraDirs: [plugins] },
       );
@@ -110,7 +110,7 @@ export function createFacts(system: System): Facts {
   };
 }
 
-/** Loopback addresses that reach a program which listens on all addresses. */
+/** Loopback address of this machine for each address that means "all addresses". */
 const LOOPBACK_OF: Record<string, string> = {
   '': '127.0.0.1',
   '0.0.0.0': '127.0.0.1',
@@ -155,7 +155,7 @@ async function readReadiness(system: System, url: string | null): Promise<Reache
   }
 }
 
-/** Returns a predicate: “does not answer (connection refused)”. */
+/** Returns the reason as a predicate, for example “does not answer (connection refused)”. */
 export function whyUnreached(error: unknown): string {
   const { name, message, cause } = error as Error;
   if (name === 'TimeoutError') return 'does not answer in time';
@@ -181,14 +181,14 @@ export function failedRun(program: string, ran: Ran | null): string | null {
     : lastLine(ran.stderr) || lastLine(ran.stdout) || `${program} exited with ${ran.code}`;
 }
 
-/** Returns the control plane of the same machine, if this instance uses that one. */
+/** Returns the control plane of this machine, if this instance uses it. */
 function controlPlaneBeside(all: Context['all'], instance: Instance): Instance | undefined {
   if (instance.role === 'control-plane') return instance;
-  // The name of the control plane can exist only in the network of the containers.
+  // The host name of the control plane might exist only inside the container network.
   return instance.how === 'compose' ? all.find(({ role }) => role === 'control-plane') : undefined;
 }
 
-/** The address at which this instance reaches the control plane. */
+/** Returns the address at which this instance reaches the control plane. */
 export async function controlPlaneOf(
   { facts, all }: Context,
   instance: Instance,
@@ -200,24 +200,24 @@ export async function controlPlaneOf(
 }
 
 /**
- * Returns a command for people. It changes the folder instead of using `-f`, so that compose also
- * reads compose.override.yml.
+ * Returns a compose command for people to copy. The command changes the folder instead of using
+ * `-f`, so that compose also reads compose.override.yml.
  */
 export const composeCommand = ({ file }: Pick<Instance, 'file'>, args: string): string =>
   `cd ${dirname(file ?? '.')} && docker compose ${args}`;
 
-/** The command that restarts an instance. */
+/** Returns the command that restarts an instance. */
 export function restartOf({ how, name, file, role }: Instance): string {
   if (how === 'compose') return composeCommand({ file }, `restart ${name}`);
   return how === 'package' ? `systemctl restart ${unitOf({ name })}` : `bin/berth ${role}`;
 }
 
-/** The command that shows the log of an instance. */
+/** Returns the command that shows the log of an instance. */
 export function logOf({ how, name, file }: Instance): string {
   if (how === 'compose') return composeCommand({ file }, `logs --tail 50 ${name}`);
   return how === 'package' ? `journalctl -u ${unitOf({ name })} -n 50` : 'its log';
 }
 
-/** `agent-builder` is the unit berth-agent@builder. */
+/** Returns the name of the unit: `agent-builder` becomes berth-agent@builder. */
 export const unitOf = ({ name }: Pick<Instance, 'name'>): string =>
   `berth-${name.startsWith('agent-') ? name.replace('agent-', 'agent@') : name}`;

@@ -1,2 +1,2 @@
-/** The environment of `berth doctor`: in a checkout, a role has its settings there. */
+/** The environment of `berth doctor`. In a checkout, it has the settings of a role. */
 export const environment = (): Readonly<Record<string, string | undefined>> => process.env;

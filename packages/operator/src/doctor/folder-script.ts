@@ -1,22 +1,22 @@
 /**
- * Looks at one folder in a process of its own, because a hung share blocks every call, and then the
- * process with it. The script is a text: an artefact has no file for it.
+ * Inspects one folder in a child process, because a hung share blocks every call and the process
+ * that made it. The script is a string because an artefact has no file for it.
  */
 
 export type Folder = {
-  /** Code of the error, such as ESTALE, or null if the folder is there. */
+  /** Error code such as ESTALE, or null if the folder is readable. */
   error: string | null;
   device: number;
   isEmpty: boolean;
   /**
-   * Bytes and inodes of its file system; `free`: for users other than root. `inodes` is 0 where the
-   * file system has no such limit.
+   * Size of the file system in bytes and inodes. `free` is the space for users other than root.
+   * `inodes` is 0 if the file system has no inode limit.
    */
   total: number;
   free: number;
   inodes: number;
   freeInodes: number;
-  /** The id in `.berth-share`; '' if the file holds something else; null if there is none. */
+  /** The id in `.berth-share`; '' if the content is not an id; null if the file does not exist. */
   marker: string | null;
 };
 

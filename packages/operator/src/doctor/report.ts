@@ -1,11 +1,12 @@
 /**
- * The output of `berth doctor`: findings first, then what could not be checked, then what is right.
+ * The output of `berth doctor`: findings first, then parts that could not be checked, then parts
+ * without problems.
  */
 import type { Result } from './result.ts';
 
 export type Checked = { check: string; results: readonly Result[] };
 
-/** Wraps at word boundaries, with a hanging indent. */
+/** Wraps a text at word boundaries, with a hanging indent. */
 function wrapped(text: string, indent: string, width: number): string {
   const lines: string[] = [];
   let line = '';
@@ -30,7 +31,7 @@ const all = <S extends Result['state']>(
 
 const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 
-/** `roles`: what this machine runs. */
+/** `roles`: the roles of this machine. */
 export function textReport(
   roles: readonly string[],
   checked: readonly Checked[],
@@ -71,7 +72,7 @@ export function textReport(
   return lines.map(printable).join('\n');
 }
 
-/** Replaces control characters, because other programs wrote parts of the text. */
+/** Replaces control characters, because other programs wrote parts of the output. */
 const printable = (line: string): string => line.replaceAll(/[^\P{C}\n]/gu, '?');
 
 const checkedLines = (checked: readonly Checked[]): string[] =>

@@ -1,6 +1,6 @@
 /**
- * The results of a check, one for each part that it checks. `not_checked` is a state of its own: a
- * check that could not run says nothing about the machine.
+ * The results of a check, one for each part that it checks. `not_checked` is a separate state,
+ * because a check that could not run says nothing about the machine.
  */
 export type Finding = {
   problem: string;
@@ -9,7 +9,7 @@ export type Finding = {
   /** The next step; a command where possible. */
   remedy: string;
 };
-/** `note`: worth knowing, and no reason to act. */
+/** `note`: information that needs no action. */
 export type Result =
   | { state: 'ok' | 'note' | 'not_checked'; text: string }
   | ({ state: 'finding' } & Finding);

@@ -1,6 +1,6 @@
 /**
- * Finds the roles that this machine has settings for: files of /etc/berth, the compose project
- * there, or the environment.
+ * Finds the roles that this machine has settings for: in the files of /etc/berth, in its compose
+ * project, or in the environment.
  */
 import { join } from 'node:path';
 import { parseEnv } from '../lib/etc-files.ts';
@@ -9,16 +9,16 @@ import type { System } from './system.ts';
 export const ROLES = ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 'agent'] as const;
 export type MachineRole = (typeof ROLES)[number];
 
-/** One process of Berth on this machine. */
+/** One Berth process on this machine. */
 export type Instance = {
   role: MachineRole;
-  /** As in the names of files and units: `agent-builder`. */
+  /** Name as in files and units, for example `agent-builder`. */
   name: string;
   how: 'package' | 'compose' | 'environment';
-  /** File with the settings; null: the environment. */
+  /** File with the settings; null if the settings are in the environment. */
   file: string | null;
   settings: ReadonlyMap<string, string>;
-  /** With compose: paths inside the container -> paths of this machine. */
+  /** With compose: maps paths inside the container to paths of this machine. */
   mounts: ReadonlyMap<string, string>;
 };
 
@@ -30,11 +30,12 @@ const COMPOSE_MS = 15_000;
 export const composeFolder = (etc: string): string => join(etc, 'compose');
 
 /**
- * Reads the environment only if no file has settings. `problems`: settings that could not be read.
+ * Finds the instances. Reads the environment only if no file has settings. `problems` lists
+ * settings that could not be read.
  */
 export async function findRoles(system: System, etc: string): Promise<Found> {
   const machineRoles: Found = { instances: [], problems: [] };
-  // With compose, these files add variables to its containers.
+  // With compose, the files in /etc/berth only add variables to the containers.
   if (await addCompose(system, etc, machineRoles)) return machineRoles;
   for (const file of await listed(system, etc, machineRoles)) {
     const name = NAME.exec(file)?.[1];
@@ -60,7 +61,7 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
   return machineRoles;
 }
 
-/** Returns a role without a file, with its settings from the environment. */
+/** Returns a role that has no file, with its settings from the environment. */
 export function instanceFromEnvironment(role: MachineRole, env: System['env']): Instance {
   const settings = new Map(
     Object.entries(env).flatMap(([name, value]) =>
@@ -72,7 +73,7 @@ export function instanceFromEnvironment(role: MachineRole, env: System['env']): 
   return { role, name, how: 'environment', file: null, settings, mounts: new Map() };
 }
 
-/** Settings that only this process requires. */
+/** Settings that only one role requires, to recognise the role in the environment. */
 const MARKS: readonly (readonly [MachineRole, string])[] = [
   ['agent', 'NODE_ROLE'],
   ['gateway', 'SESSION_SECRET'],
@@ -113,7 +114,7 @@ function failureOf(answer: Awaited<ReturnType<System['run']>>): string {
   return answer.ended === null ? lastLine(answer.stderr) : 'it did not finish in time';
 }
 
-/** Returns whether this machine has a compose project. */
+/** Adds the roles of the compose project. Returns false if this machine has no compose project. */
 async function addCompose(system: System, etc: string, found: Found): Promise<boolean> {
   const folder = composeFolder(etc);
   const file = join(folder, 'compose.yml');
@@ -172,7 +173,7 @@ function mountsOf(service: Service, project: Project): Map<string, string> {
 export const lastLine = (text: string): string =>
   text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
 
-/** Returns the path on this machine, or null if only the container has it. */
+/** Returns the path on this machine, or null if the path exists only in the container. */
 export function pathHere({ how, mounts }: Instance, path: string): string | null {
   if (how !== 'compose') return path;
   for (const [target, source] of mounts) {
@@ -183,8 +184,8 @@ export function pathHere({ how, mounts }: Instance, path: string): string | null
 }
 
 /**
- * Returns the value of a setting, or of the file that NAME_FILE names; undefined if it is not set
- * or the file cannot be read.
+ * Returns the value of a setting, or the content of the file that NAME_FILE names. Returns
+ * undefined if the setting is not set or the file cannot be read.
  */
 export async function settingOf(
   system: System,

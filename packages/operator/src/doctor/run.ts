@@ -1,4 +1,4 @@
-/** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
+/** `berth doctor`: checks all roles of this machine in parallel, each check with a deadline. */
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
 import { WrongUsage } from '@berth/kit/wrong-usage';
@@ -29,7 +29,7 @@ neither exists, the settings of the role come from the environment.
 Exit code: 0 without findings, 1 with findings, 2 for wrong usage. What could not be checked is listed and is no finding.
 Run it as root: otherwise it cannot see secrets, programs of other users and some folders.`;
 
-/** Above the deadline of each part of a check. */
+/** Deadline of a check in ms; longer than the deadline of each part of a check. */
 const CHECK_MS = 30_000;
 
 export const runDoctor = (args: string[]): Promise<number> =>
@@ -71,8 +71,8 @@ export async function doctor(
 }
 
 /**
- * Says which roles are here and what to run. A clone without settings and a machine without the
- * role are no wrong usage.
+ * Says which roles this machine has and which command to run. A clone without settings, or a
+ * machine without the role, is not wrong usage.
  */
 function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
   if (role !== undefined && here.length > 0)
@@ -93,8 +93,8 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
 }
 
 /**
- * Returns the instances of a role. If the operator names a role without a file of settings, its
- * settings are in the environment.
+ * Returns the instances of a role. If the operator names a role that has no settings file, its
+ * settings come from the environment.
  */
 function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
   const instancesOfRole = instances.filter((one) => one.role === role);
@@ -122,8 +122,7 @@ export async function runChecks(
 }
 
 /**
- * Merges equal findings, for example of two agents with the same engine, and joins their
- * consequences.
+ * Merges equal findings and joins their consequences, for example of two agents with one engine.
  */
 function merged(results: readonly Result[]): Result[] {
   const resultByKey = new Map<string, Result>();

@@ -1,6 +1,6 @@
 /**
- * The checks' view of this machine. Each call has a deadline, so that a share or disk that hangs
- * does not block the doctor.
+ * The part of this machine that checks can read. Each call has a deadline, so that a hung share or
+ * disk does not block the doctor.
  */
 import { spawn } from 'node:child_process';
 import { resolveNs, lookup as lookupHost, Resolver } from 'node:dns/promises';
@@ -30,43 +30,44 @@ export type System = {
   env: Readonly<Record<string, string | undefined>>;
   now(): number;
   isRoot: boolean;
-  /** Version of the Node.js that runs Berth here. */
+  /** Version of the Node.js that runs this process. */
   nodeVersion: string;
-  /** Returns undefined if there is no such file. Throws other errors. */
+  /** Returns undefined if the file does not exist. Throws other errors. */
   read(path: string): Promise<string | undefined>;
-  /** Returns the names in a folder; none if it does not exist. */
+  /** Returns the names in a folder, or an empty list if the folder does not exist. */
   list(path: string): Promise<string[]>;
   stat(path: string): Promise<FileFacts | undefined>;
-  /** Looks at a folder in a child process. `hangs`: no answer in time. */
+  /** Inspects a folder in a child process. Returns `hangs` if there is no answer in time. */
   folder(path: string, timeoutMs: number): Promise<Folder | 'hangs'>;
   /** Returns null if the program is not installed. */
   run(argv: readonly string[], options: RunOptions): Promise<Ran | null>;
-  /** Throws if there is no answer in time. Follows no redirect. */
+  /** Sends a GET request without following redirects. Throws if there is no answer in time. */
   get(
     url: string,
     options: { timeoutMs: number; headers?: Record<string, string> },
   ): Promise<Answer>;
   /**
-   * Returns the addresses that programs of this machine get, /etc/hosts included. Throws if there
-   * are none.
+   * Returns the addresses that programs on this machine get, including /etc/hosts. Throws if the
+   * name has no address.
    */
   lookup(name: string): Promise<string[]>;
-  /**
-   * Returns the addresses that the name servers of the domain give to the world. Throws if they
-   * cannot be asked.
-   */
+  /** Returns the addresses from the domain's name servers. Throws if they cannot be asked. */
   worldLookup(name: string, domain: string): Promise<string[]>;
   addresses(): string[];
-  /** Calls `use` with a new folder that holds this file (mode 0600), and removes it. */
+  /**
+   * Creates a folder with this file (mode 0600), passes the folder to `use`, and then removes it.
+   */
   withFile<T>(name: string, text: string, use: (folder: string) => Promise<T>): Promise<T>;
-  /** Throws if nothing answers with TLS. */
+  /** Returns the TLS certificate of a server. Throws if the server does not answer with TLS. */
   certificate(host: string, port: number, name: string): Promise<SeenCertificate>;
 };
 
 const TLS_MS = 5_000;
 const DNS_MS = 4_000;
 
-/** The docker command needs a home, and the variables that name the engine. */
+/**
+ * Variables passed to the docker command: it needs a home and the variables that name the engine.
+ */
 const PASSED = ['HOME', 'DOCKER_HOST', 'DOCKER_CONFIG', 'XDG_RUNTIME_DIR'] as const;
 
 export function thisMachine(): System {
@@ -136,7 +137,7 @@ export function thisMachine(): System {
   };
 }
 
-/** Puts PATH of the caller first: a checkout has its tools there. */
+/** Puts the caller's PATH first, because a checkout has its tools there. */
 const pathOf = (env: System['env']): Record<string, string> =>
   env['PATH'] === undefined ? {} : { PATH: `${env['PATH']}:${PROGRAM_ENV.PATH}` };
 
@@ -146,8 +147,8 @@ function undefinedIfMissing(error: unknown): undefined {
 }
 
 /**
- * Leaves a process behind that ignores SIGKILL, because it waits for a hung share: the doctor must
- * not wait for its end.
+ * Inspects a folder in a child process. The child ignores SIGKILL while it waits for a hung share,
+ * so after the deadline the doctor leaves it running.
  */
 function lookAt(path: string, timeoutMs: number): Promise<Folder | 'hangs'> {
   return new Promise((resolve, reject) => {
@@ -197,7 +198,7 @@ async function askNameServers(name: string, domain: string): Promise<string[]> {
 const isEmptyAnswer = (error: unknown): boolean =>
   ['ENOTFOUND', 'ENODATA'].includes((error as NodeJS.ErrnoException).code ?? '');
 
-/** Returns the name servers of the zone, which can begin at a parent of the domain. */
+/** Returns the name servers of the zone. The zone can start at a parent of the domain. */
 async function nameServers(domain: string): Promise<string[]> {
   for (let zone = domain; zone.includes('.'); zone = zone.slice(zone.indexOf('.') + 1)) {
     const names = await resolveNs(zone).catch((error: unknown) => {
@@ -217,7 +218,7 @@ async function nameServers(domain: string): Promise<string[]> {
 
 function readCertificate(host: string, port: number, name: string): Promise<SeenCertificate> {
   return new Promise((resolve, reject) => {
-    // Accept a wrong certificate too, because the check is about the certificate itself.
+    // Accept an invalid certificate too, because this check inspects the certificate itself.
     const socket = connect({ host, port, servername: name, rejectUnauthorized: false });
     socket.setTimeout(TLS_MS, () =>
       socket.destroy(new Error(`no answer within ${TLS_MS / 1000} s`)),

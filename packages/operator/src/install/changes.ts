@@ -1,6 +1,6 @@
 /**
- * Compares the wishes of `berth install` with the files of this machine. It does not decide what a
- * role needs.
+ * Compares the files that `berth install` wants with the files of this machine. wanted.ts decides
+ * what each role needs.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -20,14 +20,17 @@ import {
 } from '../lib/etc-files.ts';
 import { bcryptHash, isBcryptOf } from './bcrypt.ts';
 
-/** A secret in the file of one process. `env` and `name`: where an operator can have it instead. */
+/**
+ * A secret in the file of one process. `env` and `name`: the environment file and the variable
+ * where an operator might have set the secret instead.
+ */
 export type SecretCopy = { path: string; access: Access; env: string; name: string };
 
 export type Wanted =
   | { kind: 'folder'; path: string; access: Access }
   /**
-   * Values of `given` names replace what is there; others are written only where the file has no
-   * such variable.
+   * Values whose names are in `given` replace existing values; the others are written only if the
+   * file lacks the variable.
    */
   | {
       kind: 'env';
@@ -37,28 +40,26 @@ export type Wanted =
       given: ReadonlySet<string>;
     }
   /**
-   * Files with the same secret. The value of one is copied to the others; without any, a new one is
-   * made.
+   * Files that contain the same secret. An existing value is copied to the other files; if no file
+   * has a value, a new one is generated.
    */
   | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
-  /** A password file of one user, whose password is in the file `password`. */
+  /** A password file for one user. The file `password` contains the user's password. */
   | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
-  /**
-   * A file that comes with Berth, from this path below deploy/. Changes of the operator stay.
-   */
+  /** A file that comes with Berth, from this path below deploy/. The operator's changes stay. */
   | { kind: 'shipped'; path: string; access: Access; from: string; text: string }
-  /** A file that Berth and the operator write together. */
+  /** A file that both Berth and the operator edit. */
   | { kind: 'edited'; path: string; access: Access; edit: (text: string | undefined) => string };
 
 export type Change = { path: string; says: string; apply(): void };
 export type Compared = {
   changes: Change[];
-  /** Values of the operator that `berth install` would write otherwise. */
+  /** Values of the operator that differ from the defaults of `berth install`. */
   kept: string[];
 };
 type Work = Compared & { secrets: Map<string, string>; shipped: Shipped };
 
-/** `record`: file with the hashes of shipped files as they were written. */
+/** Returns the changes to make. `record`: the file with the hashes of shipped files. */
 export async function compare(
   wanted: readonly Wanted[],
   record: { path: string; access: Access },
@@ -68,7 +69,10 @@ export async function compare(
   return { changes: work.changes, kept: work.kept };
 }
 
-/** Applies the changes in order, each whole. A run that was killed continues where it stopped. */
+/**
+ * Applies the changes in order, each one atomically. After a killed run, the next run continues
+ * with the remaining changes.
+ */
 export function apply(changes: readonly Change[], say: (line: string) => void): void {
   for (const change of changes) {
     change.apply();
@@ -116,13 +120,13 @@ function compareFolder({ path, access }: OfKind<'folder'>, { changes }: Work): v
     });
 }
 
-/** The name of a setting without `_FILE`. */
+/** Returns the name of a setting without `_FILE`, or undefined if it has no such suffix. */
 const plainName = (name: string): string | undefined =>
   name.endsWith('_FILE') ? name.slice(0, -'_FILE'.length) : undefined;
 
 function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work: Work): void {
   const text = readText(path);
-  // Keep a mode that the operator made narrower.
+  // Keep a stricter mode that the operator set.
   const access =
     text === undefined
       ? wanted
@@ -132,7 +136,7 @@ function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work
   for (const [name, value] of Object.entries(values)) {
     const now = there.get(name);
     const plain = plainName(name);
-    // The secret moves to its file: a process refuses a setting that is set twice.
+    // Move the secret to its file: a process refuses a setting that is set twice.
     if (plain !== undefined && (there.get(plain) ?? '') !== '')
       Object.assign(set, { [plain]: undefined, [name]: value });
     else if (now === value) continue;
@@ -169,7 +173,7 @@ function compareSecret({ files, value, make }: OfKind<'secret'>, work: Work): vo
 
 export const newSecret = (): string => randomBytes(32).toString('hex');
 
-/** A secret that the operator wrote into the environment file or into another file. */
+/** Returns the secret that the operator wrote into the environment file or into another file. */
 function secretByHand({ path, env, name }: SecretCopy): string {
   const there = parseEnv(readText(env) ?? '');
   const file = there.get(`${name}_FILE`) ?? '';
@@ -208,12 +212,12 @@ function compareText(
   else work.changes.push({ path, says: path, apply: () => writeText(path, after, access) });
 }
 
-/** Maximum number of earlier hashes for each file. */
+/** Maximum number of older hashes to keep for each file. */
 const MOST_HASHES = 4;
 
 /**
- * The hashes of shipped files as they were written: a file with another hash was changed by the
- * operator.
+ * Stores the hashes of shipped files as they were written. If a file's hash is not stored, the
+ * operator changed the file.
  */
 type Shipped = { has(path: string, text: string): boolean; add(path: string, text: string): void };
 
@@ -255,8 +259,8 @@ function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: W
     path,
     says: path,
     apply() {
-      // Write the record first: it has the hashes of the old and the new text, so the next run
-      // recognises the file that a killed run left.
+      // Write the record before the file. The record has the hashes of the old and the new text, so
+      // the next run recognises the file even after a kill.
       work.shipped.add(path, text);
       writeText(path, text, access);
     },

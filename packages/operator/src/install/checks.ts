@@ -9,7 +9,7 @@ import { unitState } from '../lib/units.ts';
 import { ENV_FILES, type Part, type Settings } from './settings.ts';
 
 export type Findings = {
-  /** With a problem, the installation writes nothing. */
+  /** If there are problems, the installation writes nothing. */
   problems: string[];
   warnings: string[];
 };
@@ -40,7 +40,7 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   return findings;
 }
 
-/** Checks for an installation in containers: the engine has the ports, and any Linux is good. */
+/** Checks a machine for compose: its ports must be free for the engine. Any Linux works. */
 export async function checkCompose(baseDomain: string): Promise<Findings> {
   const findings: Findings = { problems: [], warnings: [] };
   const there = Object.values(ENV_FILES).filter((path) =>
@@ -52,7 +52,7 @@ export async function checkCompose(baseDomain: string): Promise<Findings> {
     );
   for (const port of [80, 443, 5000, 8080]) {
     const user = listenerOn(port);
-    // The engine itself listens for containers that run.
+    // The engine itself listens on the ports of running containers.
     if (user !== undefined && !user.name.startsWith('docker-pr'))
       findings.problems.push(`port ${port} is in use by ${user.name}: stop it`);
   }
@@ -61,7 +61,7 @@ export async function checkCompose(baseDomain: string): Promise<Findings> {
   return findings;
 }
 
-/** Debian 12 and newer, and systems made from it. */
+/** Accepts Debian 12 or newer, and systems derived from it. */
 export function checkSystem(
   { id, like, version, name }: OsRelease,
   { problems, warnings }: Findings,
@@ -79,7 +79,7 @@ export function checkSystem(
 }
 
 const SYSTEMD = 1;
-/** Port, and the units of Berth that can have it already. */
+/** For each part: its ports, and the Berth unit that can already listen there. */
 const PORTS: Readonly<
   Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>
 > = {
@@ -92,7 +92,7 @@ const PORTS: Readonly<
     [8082, 'berth-relay.service'],
   ],
 };
-/** Debian's package of the registry starts it at once, without a password. */
+/** Debian's registry package starts this unit immediately, without a password. */
 export const DEBIAN_REGISTRY = 'docker-registry.service';
 const DEBIAN_REGISTRY_DATA = '/var/lib/docker-registry';
 
@@ -102,7 +102,7 @@ async function checkPorts(parts: ReadonlySet<Part>, { problems }: Findings): Pro
     for (const [port, unit] of ports) {
       const user = listenerOn(port);
       if (user === undefined || user.unit === unit) continue;
-      // systemd itself holds the port of the gateway while no gateway runs.
+      // While the gateway is stopped, systemd itself holds the gateway's port.
       if (
         user.pid === SYSTEMD &&
         (await unitState(unit.replace('.service', '.socket'))) === 'active'
@@ -191,7 +191,10 @@ export function isAtLeast(text: string, least: readonly number[]): boolean {
   return true;
 }
 
-/** Warnings only: DNS can follow later, and a machine behind NAT has another public address. */
+/**
+ * Checks DNS. All findings are warnings: DNS can be set up later, and a machine behind NAT has
+ * another public address.
+ */
 async function checkDns(baseDomain: string, { warnings }: Findings): Promise<void> {
   const resolver = new Resolver({ timeout: 3_000, tries: 1 });
   const leads = async (name: string): Promise<boolean> => {
@@ -211,7 +214,10 @@ async function checkDns(baseDomain: string, { warnings }: Findings): Promise<voi
     );
 }
 
-/** Also compares the clocks: the secrets and deadlines of a node depend on them. */
+/**
+ * Checks that the control plane answers, and compares the clocks, because the secrets and deadlines
+ * of a node depend on them.
+ */
 export async function checkControlPlane(url: string, { problems }: Findings): Promise<void> {
   const before = Date.now();
   let date: string | null;
@@ -231,7 +237,7 @@ export async function checkControlPlane(url: string, { problems }: Findings): Pr
     );
     return;
   }
-  // The header has whole seconds.
+  // The header `Date` has a resolution of 1 s.
   const difference = date === null ? 0 : Date.parse(date) - (before + Date.now()) / 2;
   if (Math.abs(difference) > CLOCK_MS)
     problems.push(

@@ -1,6 +1,6 @@
 /**
- * `berth install all --compose`: the files of deploy/compose.yml and its settings. Its container
- * `prepare` makes the secrets.
+ * `berth install all --compose`: writes the files of deploy/compose.yml and its settings. The
+ * container `prepare` generates the secrets.
  */
 import { existsSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
@@ -15,7 +15,7 @@ import { shipped, shippedFiles } from './shipped.ts';
 
 export const COMPOSE = `${ETC}/compose`;
 export const COMPOSE_ENV = `${COMPOSE}/.env`;
-/** User of every container of Berth. */
+/** User that every Berth container runs as. */
 const USER = { uid: 10_001, gid: 10_001 };
 const ROOT = { uid: 0, gid: 0 };
 const SOCKET = '/var/run/docker.sock';
@@ -33,11 +33,11 @@ export type ComposeSettings = {
   acmeCaServer: string | undefined;
   acmeChallenge: AcmeChallenge | undefined;
   engineGid: number;
-  /** Names of the flags of this run. */
+  /** Names of the flags that the operator gave in this run. */
   flags: ReadonlySet<string>;
 };
 
-/** Settings of an earlier run. */
+/** Returns the settings of an older run. */
 export const composeEnv = (): ReadonlyMap<string, string> => parseEnv(readText(COMPOSE_ENV) ?? '');
 
 const BY_FLAG: Record<string, string> = {
@@ -86,7 +86,7 @@ export function wantedForCompose(settings: ComposeSettings): Wanted[] {
   );
   const folder = (path: string, access: Access): Wanted => ({ kind: 'folder', path, access });
   return [
-    // Keep folders that exist: they belong to the package of Berth or to the operator.
+    // Do not change existing folders: they belong to the Berth package or to the operator.
     ...[folder(ETC, open), folder('/svc', open), folder('/svc/data', closed)].filter(
       (one) => one.kind === 'folder' && !existsSync(one.path),
     ),
@@ -127,7 +127,7 @@ export function engineGid(): number {
 
 const LEAST = [2, 24] as const;
 
-/** Returns what is wrong with compose on this machine, or undefined. */
+/** Returns the problem with compose on this machine, or undefined if there is none. */
 export async function composeProblem(): Promise<string | undefined> {
   const answer = await exec(['docker', 'compose', 'version', '--short'], {
     env: PROGRAM_ENV,
@@ -147,7 +147,7 @@ const MINUTES = 60_000;
 
 export async function startCompose(baseDomain: string): Promise<void> {
   const compose = ['docker', 'compose'];
-  // In the folder, compose also reads compose.override.yml; with `-f` it does not.
+  // Run in the folder, because compose reads compose.override.yml there; with `-f` it does not.
   const inFolder = { env: PROGRAM_ENV, cwd: COMPOSE };
   const up = await exec([...compose, 'up', '-d', '--wait', '--wait-timeout', '300'], {
     ...inFolder,

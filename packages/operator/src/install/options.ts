@@ -1,4 +1,4 @@
-/** The arguments of `berth install`. */
+/** Parses the arguments of `berth install`. */
 import { parseArgs } from 'node:util';
 import { WrongUsage } from '@berth/kit/wrong-usage';
 import { ETC } from '../lib/etc-files.ts';

@@ -1,8 +1,8 @@
 /**
- * The package of this version in PACKAGE_DIR, from which the next machines install. Neither dpkg
- * nor apt keeps the file that an operator installed, and a package cannot contain itself: so it is
- * made from the installed files, which dpkg checks first. It installs the same files with the same
- * scripts; only its checksum differs from that of the release.
+ * Puts the package of this version into PACKAGE_DIR, from which further machines install it. dpkg
+ * and apt do not keep the package file, and a package cannot contain itself, so the file is rebuilt
+ * from the installed files after dpkg verified them. The rebuilt package installs the same files
+ * with the same scripts; only its checksum differs from the released package.
  */
 import {
   chmodSync,
@@ -31,7 +31,7 @@ const MINUTES = 60_000;
 const output = async (...argv: string[]): Promise<string> =>
   (await execOk(argv, { env: PROGRAM_ENV, timeoutMs: 5 * MINUTES, maxOutput: 8 << 20 })).stdout;
 
-/** Returns the change that brings the package into the folder, or why there is none. */
+/** Returns the change that writes the package into the folder, or a warning with the reason. */
 export async function packageChange(
   folder: string,
   given: string | undefined,
@@ -57,7 +57,7 @@ async function fromFile(folder: string, file: string): Promise<{ change?: Change
 
 const fileName = (version: string, arch: string): string => `${NAME}_${version}_${arch}.deb`;
 
-/** Writes under another name first, so that no machine fetches half a package. */
+/** Writes to a temporary name first, so that no machine downloads an incomplete package. */
 function placed(target: string, write: (draft: string) => void): Change {
   return {
     path: target,
@@ -90,8 +90,7 @@ async function fromInstalled(folder: string): Promise<{ change?: Change; warning
     };
   const target = join(folder, fileName(version, arch));
   const list = (await output('dpkg-query', '--control-path', NAME, 'md5sums')).trim();
-  // dpkg writes the list whenever it installs the package, also when it installs the same version
-  // again.
+  // dpkg writes `list` at every installation of the package, even of the same version.
   if (existsSync(target) && statSync(target).mtimeMs >= statSync(list).mtimeMs) return {};
   const changed = await output('dpkg', '--verify', NAME);
   if (changed.trim() !== '')
@@ -133,7 +132,7 @@ async function partsOfPackage(): Promise<Parts> {
 }
 
 function pack({ files, control, scripts, build }: Parts, target: string): void {
-  // Beside the target, because /tmp can be small and in memory.
+  // Use the target's file system, because /tmp can be small and in memory.
   const tree = mkdtempSync(join(dirname(target), '.pack-'));
   try {
     chmodSync(tree, 0o755);
@@ -146,7 +145,7 @@ function pack({ files, control, scripts, build }: Parts, target: string): void {
     writeFileSync(join(tree, 'DEBIAN/control'), control);
     for (const path of scripts) {
       const name = basename(path).replace(`${NAME}.`, '');
-      // dpkg itself made `list`.
+      // Skip `list`, because dpkg generated it.
       if (name !== 'list') copyFileSync(path, join(tree, 'DEBIAN', name));
     }
     build(tree, target);

@@ -1,6 +1,4 @@
-/**
- * `berth install`: writes the settings and secrets of this machine's parts, and starts their units.
- */
+/** `berth install`: writes the settings and secrets of this machine, and starts the units. */
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
@@ -118,7 +116,7 @@ async function installCompose({ values }: Options): Promise<number> {
   return 0;
 }
 
-/** Returns false when the operator says no. */
+/** Asks and writes the changes. Returns false if the operator declines. */
 async function write(changes: readonly Change[], yes: boolean): Promise<boolean> {
   if (changes.length === 0) {
     print('nothing to change');
@@ -137,7 +135,7 @@ async function write(changes: readonly Change[], yes: boolean): Promise<boolean>
   return true;
 }
 
-/** The users that the package makes. `find`: reads the users of this machine. */
+/** Returns the users that the package creates. `find` looks up a user of this machine. */
 export function usersOf(
   find: (name: string) => Owner | undefined = userNamed,
 ): Users | { problem: string } {
@@ -163,7 +161,7 @@ export function usersOf(
   };
 }
 
-/** `all` collects the problems of the options and the secrets. */
+/** Reads further inputs. `all` collects the problems of the options and the secrets. */
 async function extrasOf(
   { values }: Options,
   settings: Settings,
@@ -208,13 +206,15 @@ async function extrasOf(
   };
 }
 
-/** Returns the path of the SQLite database; undefined for another engine. */
+/** Returns the path of the SQLite database, or undefined for another engine. */
 function databaseFile(url: string | undefined, state: string): string | undefined {
   if (url === undefined) return `${state}/berth.db`;
   return url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
 }
 
-/** Returns the secrets of an earlier control plane. `env`: its settings. */
+/**
+ * Returns the secrets and the database state that an older control plane left. `env`: its settings.
+ */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
@@ -225,7 +225,8 @@ export function stateOf(
   return {
     madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
     hasDatabase: hasFile || url !== undefined,
-    // A new PostgreSQL database is empty. The last step of an earlier run wrote this setting.
+    // A new PostgreSQL database is empty. If SECRETS_KEY_FILE is set, an older run finished, so the
+    // database can have values.
     needsKey: hasFile || (file === undefined && env.has('SECRETS_KEY_FILE')),
   };
 }
@@ -249,8 +250,8 @@ function acmeOf(
 
 const MOST_SECRET = 4_096;
 /**
- * Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an
- * argument, because other users can read those.
+ * Reads a secret from a file, from standard input (`-`), or from a hidden prompt. A secret is never
+ * an argument, because other users can read arguments.
  */
 async function secretFrom(
   flag: string,
@@ -308,8 +309,8 @@ async function gatewaySecret(file: string | undefined): Promise<string | undefin
 }
 
 /**
- * Returns the address from which this machine reaches the control plane. The proxy beside the
- * control plane reaches this machine there.
+ * Returns the local address that this machine uses to connect to the control plane. The proxy,
+ * which runs beside the control plane, reaches this machine at that address.
  */
 function ownAddress(url: string): Promise<string | undefined> {
   const { hostname, port, protocol } = new URL(url);

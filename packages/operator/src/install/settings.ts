@@ -1,6 +1,6 @@
 /**
- * The answers of one installation: from flags, else from the settings of this machine, else from
- * questions.
+ * The answers for one installation: from flags, otherwise from existing settings of this machine,
+ * otherwise from questions.
  */
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
@@ -14,23 +14,20 @@ import { AGENT_ROLES, type AgentRole, type Options, type Target } from './option
 export type Part = 'control-plane' | 'gateway' | 'registry' | 'proxy' | AgentRole;
 
 export type Settings = {
-  /**
-   * Parts of this machine: those of this run and of earlier ones, because a new part changes the
-   * settings of others.
-   */
+  /** Parts of this run and of older runs: a new part can change the settings of the others. */
   parts: ReadonlySet<Part>;
-  /** Empty for an agent, which needs none. */
+  /** Empty for an agent, which needs no base domain. */
   baseDomain: string;
   admins: string;
-  /** Undefined if this machine serves itself alone. */
+  /** Undefined if no other machine connects to this one. */
   internalAddress: string | undefined;
   /** Internal address of the control plane, for the parts on this machine. */
   controlPlane: string;
   gateway: string;
-  /** Undefined for the registry of this machine. */
+  /** Undefined if the registry runs on this machine. */
   registry: string | undefined;
   acmeEmail: string | undefined;
-  /** Names of the settings that a flag of this run gave; they replace what is there. */
+  /** Names of the settings that a flag of this run gave. These settings replace existing values. */
   flags: ReadonlySet<string>;
 };
 
@@ -50,7 +47,7 @@ export function projectDomain(text: string): string {
   return name;
 }
 
-/** An address of this machine for other machines. */
+/** Parses an address at which other machines reach this machine. */
 export function internalAddress(text: string): string {
   if (isIP(text) === 0) throw new Error(`must be an IP address of this machine, not "${text}"`);
   if (/^(127\.|::1$|0\.0\.0\.0$|::$)/.test(text))
@@ -64,7 +61,7 @@ const oneEmail = (text: string): string => {
   return [first, ...more].join(',');
 };
 
-/** `registry.example.org`, `registry.example.org:5000`, also with a path. */
+/** Parses a registry host such as `registry.example.org:5000`, optionally with a path. */
 export function registryHost(text: string): string {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(text))
     throw new Error(`must be host or host:port without a scheme, not "${text}"`);
@@ -92,7 +89,7 @@ export const ENV_FILES: Readonly<Record<Part | 'relay', string>> = {
 export const addressUrl = (address: string, port: number): string =>
   `http://${isIP(address) === 6 ? `[${address}]` : address}:${port}`;
 
-/** Throws WrongUsage with all flags that are missing or wrong. */
+/** Returns the settings. Throws WrongUsage that lists all missing or wrong flags. */
 export async function settingsOf({ target, values, roles }: Options): Promise<Settings> {
   const there = new Map(
     Object.entries(ENV_FILES).map(([part, path]) => [part, parseEnv(readText(path) ?? '')]),
@@ -199,7 +196,7 @@ export type ComposeAnswers = Pick<
   'baseDomain' | 'admins' | 'internalAddress' | 'flags'
 > & { acmeEmail: string };
 
-/** `there`: settings of an earlier run. */
+/** Returns the settings for compose. `there`: settings of an older run. */
 export async function composeSettings(
   values: Options['values'],
   there: ReadonlyMap<string, string>,
@@ -232,7 +229,7 @@ export async function composeSettings(
     internal === undefined
       ? undefined
       : await all.of(() => checked('--internal-address', internal, internalAddress), '');
-  // Without an admin, report the missing admin alone.
+  // If the admin is missing too, report only the missing admin.
   const acme =
     flagOrSetting(values['acme-email'], 'ACME_EMAIL') ??
     (admins === '' ? undefined : admins.split(',')[0]);
@@ -262,7 +259,7 @@ const agentRole = (text: string): AgentRole => {
   return role;
 };
 
-/** The internal address in LISTEN of the control plane, if other machines reach it. */
+/** Returns the internal address in the control plane's LISTEN, if other machines reach it. */
 function addressOf(listen: string | undefined): string | undefined {
   const host = listen?.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
   return host === undefined || isIP(host) === 0 || /^(127\.|::1$|0\.0\.0\.0$|::$)/.test(host)

@@ -1,4 +1,4 @@
-/** Files that come with Berth: deploy/ of the artefact, or of the repository. */
+/** Reads files that come with Berth, from deploy/ of the artefact or of the repository. */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { Problem } from '../lib/command.ts';
@@ -6,7 +6,7 @@ import { Problem } from '../lib/command.ts';
 /** Returns the text of a file below deploy/. */
 export const shipped = (path: string): string => readFileSync(located(path), 'utf8');
 
-/** Returns the paths below deploy/ of these files, and of all files in these folders. */
+/** Expands folders below deploy/ into the paths of all their files. */
 export function shippedFiles(names: readonly string[]): string[] {
   return names.flatMap((name) => {
     const at = located(name);

@@ -13,9 +13,11 @@ import { AGENT_PORTS, RELAY_URL, SECRETS } from './wanted.ts';
 
 type Unit = {
   name: string;
-  /** Files that it reads when it starts. */
+  /** Files that the unit reads when it starts. */
   files: readonly string[];
-  /** Returns undefined when it is ready, else the reason. Throws Problem when it never will be. */
+  /**
+   * Returns undefined if the unit is ready, else the reason. Throws Problem if it never will be.
+   */
   ready: () => Promise<string | undefined>;
 };
 
@@ -42,7 +44,7 @@ const answers =
     }
   };
 
-/** Refusals that waiting does not end (packages/agent/src/link/readiness.ts). */
+/** Reasons that waiting does not resolve (packages/agent/src/link/readiness.ts). */
 const REFUSED = /refuses the secret or join token|registered under this name/;
 
 const agentReady =
@@ -75,7 +77,7 @@ function reasonsIn(answer: string): string[] {
 const secretsOf = (process: string, ...names: string[]): string[] =>
   names.map((name) => `${SECRETS}/${process}/${name}`);
 
-/** Units in the order of their start: a server before its clients. */
+/** Returns the units in start order: each server before its clients. */
 function unitsOf({ parts, controlPlane }: Settings): Unit[] {
   const isLocal = parts.has('control-plane');
   const units: Record<Exclude<Part, 'proxy'> | 'relay' | 'proxy', Unit> = {
@@ -105,7 +107,7 @@ function unitsOf({ parts, controlPlane }: Settings): Unit[] {
       ready: answers('http://127.0.0.1:4180/readyz'),
     },
     relay: { name: 'berth-relay', files: [ENV_FILES.relay], ready: answers(`${RELAY_URL}/readyz`) },
-    // Files below dynamic/ are watched.
+    // Traefik watches the files below dynamic/, so they need no restart.
     proxy: {
       name: 'berth-proxy',
       files: [ENV_FILES.proxy, `${ETC}/traefik/traefik.yml`],
@@ -127,7 +129,7 @@ function unitsOf({ parts, controlPlane }: Settings): Unit[] {
     .map(([, unit]) => unit);
 }
 
-/** Throws Problem when a part does not become ready, with what it logged. */
+/** Starts the units. Throws Problem with the log of a part that does not become ready. */
 export async function start(settings: Settings): Promise<void> {
   if (!hasSystemd())
     throw new Problem('the settings are written. --start needs systemd, which does not run here');
@@ -146,7 +148,7 @@ export async function start(settings: Settings): Promise<void> {
 }
 
 /**
- * Restarts a unit that is older than its settings, which this run or a killed one wrote.
+ * Restarts a unit that started before its settings were written, by this run or by a killed run.
  */
 async function startOne({ name, files }: Unit): Promise<void> {
   const since = await unitStartedAt(name);
@@ -154,7 +156,7 @@ async function startOne({ name, files }: Unit): Promise<void> {
     since !== undefined &&
     files.some((file) => (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) > since);
   if (since !== undefined && !isOld) return;
-  // After several quick failures with wrong settings, systemd would refuse to start it.
+  // After several quick failures caused by wrong settings, systemd would refuse to start the unit.
   await exec(['systemctl', 'reset-failed', name], { env: PROGRAM_ENV, timeoutMs: ASK_MS });
   await systemctl('restart', name);
   print(`${since === undefined ? 'started' : 'restarted'}: ${name}`);

@@ -1,6 +1,6 @@
 /**
- * Lists the folders, secrets and settings of each part. changes.ts compares them with those of the
- * machine.
+ * Lists the folders, secrets and settings that each part needs. changes.ts compares them with those
+ * of the machine.
  */
 import { randomBytes } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -12,7 +12,7 @@ import { newSecret, type SecretCopy, type Wanted } from './changes.ts';
 import { addressUrl, ENV_FILES, type Part, type Settings } from './settings.ts';
 
 export type Users = { root: Owner; berth: Owner; gateway: Owner; proxy: Owner; registry: Owner };
-/** Files that come with Berth: path below deploy/ and text. */
+/** Returns the text of a file that comes with Berth, by its path below deploy/. */
 export type Shipped = (path: string) => string;
 
 export type Extras = {
@@ -29,14 +29,14 @@ export type Extras = {
   proxyAddresses?: readonly string[] | undefined;
   /** The address from which this machine reaches the control plane. */
   ownAddress?: string | undefined;
-  /** Text of a secret that the control plane made itself on an earlier start, by its file name. */
+  /** Returns a secret that the control plane generated on an older start, by file name. */
   madeByControlPlane: (file: 'jwt-secret' | 'secrets-key') => string | undefined;
   hasDatabase: boolean;
-  /** True if the database can have values that only its own SECRETS_KEY opens. */
+  /** True if the database can contain values that only its own SECRETS_KEY decrypts. */
   needsKey: boolean;
 };
 
-/** Name of each process in /etc/berth/secrets, and its user. */
+/** The folder of each process in /etc/berth/secrets, and the user that owns it. */
 const SECRET_FOLDERS = {
   'control-plane': 'berth',
   gateway: 'gateway',
@@ -46,7 +46,7 @@ const SECRET_FOLDERS = {
 } as const;
 type Process = keyof typeof SECRET_FOLDERS;
 
-/** Ports of /readyz of the agents, on loopback. */
+/** Loopback ports where the agents serve /readyz. */
 export const AGENT_PORTS = { builder: 7070, deploy: 7071 } as const;
 export const REGISTRY_USER = 'berth';
 export const SECRETS = `${ETC}/secrets`;
@@ -85,7 +85,7 @@ function folders({ settings, extras: { users }, wanted }: Sheet): void {
     });
 }
 
-/** Returns the process of Berth that a part runs; the proxy runs none with secrets. */
+/** Returns the Berth process of a part. The proxy has no Berth process with secrets. */
 function processOf(part: Part): Process[] {
   if (part === 'proxy') return [];
   return part === 'builder' || part === 'deploy' ? [agentOf(part)] : [part];
@@ -105,7 +105,7 @@ function secretFile({ extras }: Sheet, process: Process, name: string): SecretCo
   };
 }
 
-/** A secret that these processes of this machine read. */
+/** Adds a secret that several processes of this machine read. */
 function shared(
   sheet: Sheet,
   name: string,
@@ -119,17 +119,18 @@ function shared(
   });
 }
 
-/** `fixed`: settings that no flag changes in this file. */
+/** Adds an environment file. `fixed`: settings that flags do not change in this file. */
 function env(
   { wanted, extras, settings }: Sheet,
   path: string,
   values: Record<string, string>,
   fixed: readonly string[] = [],
 ): void {
-  // A flag of this run replaces what is there, a default does not.
+  // A flag of this run replaces the existing value; a default does not.
   const isGiven = (name: string): boolean =>
     !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
-  // systemd reads the file as root. The group berth has the other parts, so it must not read it.
+  // systemd reads the file as root. The other Berth processes are in the group berth, so that group
+  // must not read it.
   const access: Access = { mode: 0o600, ...extras.users.root };
   wanted.push({
     kind: 'env',
@@ -158,8 +159,8 @@ const BY_FLAG: Record<string, readonly string[]> = {
 };
 
 /**
- * Returns the address of the registry for nodes. A registry on loopback serves this machine alone;
- * other machines need the https host.
+ * Returns the registry address for nodes. Only this machine reaches a registry on loopback; other
+ * machines need the https host.
  */
 export function registryAddress({ registry: own, internalAddress, baseDomain }: Settings): string {
   return own ?? (internalAddress === undefined ? '127.0.0.1:5000' : `registry.${baseDomain}`);
@@ -168,7 +169,10 @@ export function registryAddress({ registry: own, internalAddress, baseDomain }: 
 const proxiesOf = ({ internalAddress }: Settings): Record<string, string> =>
   internalAddress === undefined ? {} : { TRUSTED_PROXIES: `loopback,${internalAddress}` };
 
-/** Where the control plane listens for other machines; without an address it keeps its default. */
+/**
+ * Returns the address where the control plane listens for other machines. Without an internal
+ * address, the control plane uses its default.
+ */
 const ownAddressOf = ({ internalAddress }: Settings): Record<string, string> =>
   internalAddress === undefined
     ? {}
@@ -191,7 +195,7 @@ function controlPlane(sheet: Sheet): void {
   shared(sheet, 'SECRETS_KEY', ['control-plane'], {
     make: made('secrets-key', () => newKey(extras)),
   });
-  // Only an empty database needs the first password.
+  // Only an empty database needs the initial password.
   const hasPassword =
     !extras.hasDatabase || readPlain(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
   if (hasPassword)
@@ -256,7 +260,7 @@ function gateway(sheet: Sheet): void {
 function registry(sheet: Sheet): void {
   const { extras, settings } = sheet;
   const { users } = extras;
-  // The registry's password is a setting of the control plane, which gives it to the agents.
+  // The control plane has the registry's password as a setting and gives it to the agents.
   const holder: Process = settings.parts.has('control-plane') ? 'control-plane' : 'registry';
   if (holder === 'registry') shared(sheet, 'REGISTRY_PASSWORD', ['registry']);
   sheet.wanted.push(
@@ -280,7 +284,7 @@ const shippedFile = ({ extras }: Sheet, path: string, from: string): Wanted => (
   text: extras.shipped(from),
 });
 
-/** Files of deploy/traefik/dynamic. */
+/** Names of the files in deploy/traefik/dynamic. */
 const DYNAMIC = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml', 'registry.yml'];
 
 function proxy(sheet: Sheet): void {
@@ -302,8 +306,8 @@ function proxy(sheet: Sheet): void {
           acmeEmail: settings.acmeEmail,
           acmeCaServer: extras.acmeCaServer,
           acmeChallenge: extras.acmeChallenge,
-          // Only the first run sets these two, because operators can change them afterwards. The
-          // relay has the routes even while the control plane is down.
+          // Set these two only on the first run, because operators can change them afterwards. The
+          // relay serves the routes even while the control plane is down.
           routesFrom: text === undefined ? RELAY_URL : undefined,
           dynamicDir: text === undefined ? `${folder}/dynamic` : undefined,
         }),
@@ -332,8 +336,8 @@ export const RELAY_URL = 'http://127.0.0.1:8082';
 
 /** Returns the address at which the proxy reaches the containers of this machine. */
 function addressOfContainers({ settings, extras }: Sheet): string | undefined {
-  // Only the proxy must reach the containers, so loopback is enough beside it, even after a second
-  // machine joined.
+  // Only the proxy must reach the containers. If the proxy runs on this machine, loopback is
+  // enough, even after a second machine joined.
   if (settings.parts.has('proxy')) return '127.0.0.1';
   return settings.parts.has('control-plane') ? settings.internalAddress : extras.ownAddress;
 }
@@ -346,7 +350,7 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   const secret = isLocal ? 'AGENT_SECRET' : 'JOIN_TOKEN';
   const address = addressOfContainers(sheet);
   const proxies = extras.proxyAddresses ?? [];
-  // One agent of the machine cleans its registry.
+  // Only one agent of a machine cleans up its registry.
   const cleans =
     settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
   const forContainers = defined({

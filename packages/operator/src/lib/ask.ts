@@ -1,11 +1,13 @@
-/** Questions to the operator in a terminal. */
+/** Asks the operator questions in a terminal. */
 import { confirm, isCancel, password, text } from '@clack/prompts';
 import { defined } from '@berth/kit/defined';
 import { Problem } from './command.ts';
 
 export const canAsk = (): boolean => process.stdin.isTTY && process.stderr.isTTY;
 
-/** `problem` returns what is wrong with an answer, or undefined. */
+/**
+ * Asks for a text. `problem` returns the error of an answer, or undefined if the answer is valid.
+ */
 export async function askText(
   message: string,
   options: { initial?: string | undefined; problem?: (answer: string) => string | undefined } = {},
@@ -23,7 +25,7 @@ export async function askText(
   return answered;
 }
 
-/** The answer is not shown. */
+/** Asks for a secret without showing the answer. */
 export async function askSecret(message: string): Promise<string> {
   const secret = await password({ message, output: process.stderr });
   if (isCancel(secret)) throw cancelled();

@@ -2,22 +2,22 @@
 import { messageOf } from '@berth/kit/message-of';
 import { WrongUsage } from '@berth/kit/wrong-usage';
 
-/** A text of another machine must not steer the terminal: control characters are left out. */
+/** Removes control characters, because text from another machine must not control the terminal. */
 const plain = (line: string): string => line.replaceAll(/[^\P{C}\n\t]/gu, '');
 export const print = (line: string): void => void process.stdout.write(`${plain(line)}\n`);
 export const complain = (line: string): void => void process.stderr.write(`${plain(line)}\n`);
 
-/** Something that the operator must change first; the message says what. Exit code 1. */
+/** A problem that the operator must fix first. The message says how. Exit code 1. */
 export class Problem extends Error {
   override name = 'Problem';
 }
 
-/** Collects what is wrong, so that an operator sees all of it at once. */
+/** Collects problems, so that an operator sees all of them at once. */
 export type Collector = {
   problems: string[];
   /**
-   * Returns what `get` returns; `instead` if it throws Problem or WrongUsage, whose message is
-   * collected.
+   * Returns the result of `get`. If `get` throws Problem or WrongUsage, collects the message and
+   * returns `instead`.
    */
   of<T>(get: () => T | Promise<T>, instead: T): Promise<T>;
 };
@@ -38,8 +38,8 @@ export function createCollector(): Collector {
 }
 
 /**
- * Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2
- * (wrong usage).
+ * Runs one command and prints its error. Returns the exit code: the result of `body`, 1 (failed) or
+ * 2 (wrong usage).
  */
 export async function runCommand(
   name: string,

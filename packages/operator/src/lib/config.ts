@@ -1,2 +1,2 @@
-/** The only reader of the environment in this package. */
+/** Returns the environment. No other file of this package reads it. */
 export const environment = (): NodeJS.ProcessEnv => process.env;

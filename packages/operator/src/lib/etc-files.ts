@@ -1,6 +1,7 @@
 /**
- * Settings of this machine: environment files (read by systemd and compose) and secrets, one file
- * each. Every write is whole or not at all: under another name first, flushed, then renamed.
+ * Reads and writes the settings of this machine: environment files (for systemd and compose), and
+ * secrets in one file each. Every write is atomic: it writes a temporary file, flushes it and
+ * renames it.
  */
 import {
   chmodSync,
@@ -22,13 +23,13 @@ import { messageOf } from '@berth/kit/message-of';
 import { isTemporary, writeFileWholeSync } from '@berth/kit/write-file';
 import { Problem } from './command.ts';
 
-/** The folder of all settings. */
+/** The folder that contains all settings. */
 export const ETC = '/etc/berth';
 
 export type Owner = { uid: number; gid: number };
 export type Access = Owner & { mode: number };
 
-/** Returns the text, or undefined where there is no file. */
+/** Returns the text, or undefined if the file does not exist. */
 export function readText(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8');
@@ -39,13 +40,13 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * Opens a file in a folder that a service owns, and follows no link, because the service could have
- * made it. Returns undefined if there is no file.
+ * Opens a file in a folder that a service owns. Refuses symbolic links, because the service could
+ * have created one. Returns undefined if the file does not exist.
  */
 function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined {
   let file: number;
   try {
-    // Without O_NONBLOCK, a named pipe would wait for its writer.
+    // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -66,18 +67,18 @@ function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined
   }
 }
 
-/** As readText, for a path that must be a regular file and no link. */
+/** Like readText, but the path must be a regular file and not a link. */
 export const readPlain = (path: string): string | undefined =>
   withPlainFile(path, (file) => readFileSync(file, 'utf8'));
 
-/** Returns the mode and owner of a regular file, or undefined where there is none. */
+/** Returns the mode and owner of a regular file, or undefined if the file does not exist. */
 export const plainAccess = (path: string): Access | undefined =>
   withPlainFile(path, (file) => {
     const { mode, uid, gid } = fstatSync(file);
     return { mode: mode & 0o7777, uid, gid };
   });
 
-/** Gives a regular file this mode and owner. */
+/** Sets the mode and owner of a regular file. */
 export function setPlainAccess(path: string, access: Access): void {
   const isThere = withPlainFile(path, (file) => {
     setAccess(file, access);
@@ -88,7 +89,7 @@ export function setPlainAccess(path: string, access: Access): void {
 
 function setAccess(file: number, { mode, uid, gid }: Access): void {
   fchownSync(file, uid, gid);
-  // After chown, which can clear bits.
+  // Set the mode after chown, because chown can clear mode bits.
   fchmodSync(file, mode);
 }
 
@@ -100,7 +101,7 @@ export function writeText(path: string, text: string, { mode, uid, gid }: Access
   }
 }
 
-/** Makes a folder (its parent must exist), or gives it this mode and owner. */
+/** Creates a folder (its parent must exist), or sets the mode and owner of an existing folder. */
 export function makeFolder(path: string, { mode, uid, gid }: Access): void {
   try {
     mkdirSync(path, { mode: 0o700 });
@@ -112,19 +113,19 @@ export function makeFolder(path: string, { mode, uid, gid }: Access): void {
   chmodSync(path, mode);
 }
 
-/** Whether a file or folder has this mode and owner. */
+/** Returns whether a file or folder has this mode and owner. */
 export function hasAccess(path: string, { mode, uid, gid }: Access): boolean {
   const stats = lstatSync(path);
   return (stats.mode & 0o7777) === mode && stats.uid === uid && stats.gid === gid;
 }
 
-/** Returns what a killed run left in a folder. */
+/** Returns the temporary files that a killed run left in a folder. */
 export const draftsIn = (folder: string): string[] =>
   readdirSync(folder)
     .filter(isTemporary)
     .map((name) => join(folder, name));
 
-/** Removes what a killed run left in a folder, and returns the paths. */
+/** Removes the temporary files that a killed run left in a folder, and returns their paths. */
 export function removeDrafts(folder: string): string[] {
   const drafts = draftsIn(folder);
   for (const path of drafts) rmSync(path);
@@ -133,10 +134,7 @@ export function removeDrafts(folder: string): string[] {
 
 const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
 
-/**
- * The variables of an environment file. Of two lines with one name, the last one counts, as for
- * systemd.
- */
+/** Parses an environment file. If a name occurs twice, the last line counts, as in systemd. */
 export function parseEnv(text: string): Map<string, string> {
   const variables = new Map<string, string>();
   for (const line of text.split('\n')) {
@@ -164,8 +162,8 @@ function envLine(name: string, value: string): string {
 }
 
 /**
- * Sets variables in the text of an environment file. Comments, other variables and the order stay.
- * `undefined` removes a variable.
+ * Sets variables in the text of an environment file; `undefined` removes a variable. Keeps
+ * comments, other variables and the order.
  */
 export function withVariables(
   text: string,

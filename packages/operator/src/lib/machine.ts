@@ -1,11 +1,10 @@
-/** Facts about this machine. */
+/** Reads facts about this machine. */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { Problem } from './command.ts';
 import { type Owner, parseEnv, readText } from './etc-files.ts';
 
 /**
- * Environment of programs that the commands start: `PATH` of root, messages that do not depend on
- * the language.
+ * Environment for child programs: the `PATH` of root, and a locale that keeps messages in English.
  */
 export const PROGRAM_ENV = {
   PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
@@ -31,7 +30,7 @@ export function osRelease(path = '/etc/os-release'): OsRelease {
   };
 }
 
-/** Returns the ids of a system user, or undefined. */
+/** Returns the ids of a system user, or undefined if there is no such user. */
 export function userNamed(name: string): Owner | undefined {
   const line = (readText('/etc/passwd') ?? '')
     .split('\n')
@@ -45,8 +44,8 @@ export function userNamed(name: string): Owner | undefined {
 export type Listener = { name: string; pid: number | undefined; unit: string | undefined };
 
 /**
- * Returns the program that listens on a TCP port of any address, or undefined. Without root, its
- * name stays unknown.
+ * Returns the program that listens on a TCP port of any address, or undefined. The program's name
+ * is unknown without root.
  */
 export function listenerOn(port: number): Listener | undefined {
   const inodes = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) =>
@@ -69,7 +68,7 @@ export function listenerOn(port: number): Listener | undefined {
   };
 }
 
-/** Inodes of the sockets of /proc/net/tcp that listen on the port. */
+/** Returns the inodes of sockets in /proc/net/tcp that listen on the port. */
 export function listeningSockets(table: string, port: number): string[] {
   const LISTEN = '0A';
   const wanted = port.toString(16).toUpperCase().padStart(4, '0');
@@ -81,15 +80,15 @@ export function listeningSockets(table: string, port: number): string[] {
 
 function processWith(inodes: readonly string[]): number | undefined {
   const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
-  // The highest number first: systemd (1) holds the socket of a unit too, and says less than the
-  // unit's own process.
+  // Check the highest process id first: systemd (process 1) also holds the socket of a unit, and
+  // the unit's own process is the better answer.
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   for (const pid of pids.toSorted((a, b) => Number(b) - Number(a))) {
     try {
       for (const fd of readdirSync(`/proc/${pid}/fd`))
         if (wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`))) return Number(pid);
     } catch {
-      // The process ended meanwhile, or belongs to another user.
+      // The process has ended or belongs to another user.
       continue;
     }
   }

@@ -1,6 +1,4 @@
-/**
- * Traefik's static configuration (deploy/traefik/traefik.yml) with the values of an installation.
- */
+/** Edits Traefik's static configuration (deploy/traefik/traefik.yml) for an installation. */
 import { domainName } from '@berth/kit/config';
 import { type Document, isMap, isScalar, parseDocument, type YAMLMap } from 'yaml';
 import { Problem } from './command.ts';
@@ -9,30 +7,32 @@ export const LETS_ENCRYPT = 'https://acme-v02.api.letsencrypt.org/directory';
 export const ACME_CHALLENGES = ['tls-alpn-01', 'http-01', 'dns-01'] as const;
 export type AcmeChallenge = (typeof ACME_CHALLENGES)[number];
 
-/** Values that are not given stay as the file has them. */
+/** Values to set. A value that is not given stays as the file has it. */
 export type TraefikSettings = {
   acmeEmail?: string;
-  /** Directory of the certificate authority. */
+  /** Directory URL of the ACME certificate authority. */
   acmeCaServer?: string;
   /**
-   * `dns-01` only keeps what the operator wrote: a DNS provider has settings of its own
-   * (docs/https.md).
+   * `dns-01` only keeps the operator's configuration, because each DNS provider has its own
+   * settings (docs/https.md).
    */
   acmeChallenge?: AcmeChallenge;
-  /** Folder of acme.json. */
+  /** Folder that contains acme.json. */
   stateDir?: string;
   /** Internal address of the control plane or of the relay, which serves the routes of projects. */
   routesFrom?: string;
   dynamicDir?: string;
-  /** Reads the labels of containers there. */
+  /** Container engine whose container labels Traefik reads. */
   dockerEndpoint?: string;
-  /** `address:port` of both entry points, by default on all addresses. */
+  /** `address:port` of both entry points; the default is all addresses. */
   listen?: { readonly web: string; readonly websecure: string };
 };
 
 const RESOLVER = ['certificatesResolvers', 'letsencrypt', 'acme'];
 
-/** A parser of settings (kit/config.ts): one address, as the certificate authority needs it. */
+/**
+ * Parses a setting (kit/config.ts): one e-mail address, which the certificate authority requires.
+ */
 export function acmeEmail(text: string): string {
   const [name = '', domain = '', ...more] = text.trim().split('@');
   try {
@@ -47,7 +47,7 @@ export function acmeEmail(text: string): string {
   return text.trim();
 }
 
-/** A parser of settings: the directory of an ACME certificate authority. */
+/** Parses a setting: the directory URL of an ACME certificate authority. */
 export function acmeCaServer(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol !== 'https:' || url.username !== '' || url.hash !== '')
@@ -58,8 +58,8 @@ export function acmeCaServer(text: string): string {
 }
 
 /**
- * Returns the text with these values. `text` is deploy/traefik/traefik.yml, or what an operator
- * made of it: comments and other settings stay. @throws Problem when it is not Traefik's
+ * Returns the text with these values. `text` is deploy/traefik/traefik.yml, or the operator's
+ * version of it; comments and other settings are kept. @throws Problem if the text is not Traefik's
  * configuration
  */
 export function traefikConfig(text: string, settings: TraefikSettings): string {
@@ -84,7 +84,7 @@ export function traefikConfig(text: string, settings: TraefikSettings): string {
   if (settings.dockerEndpoint !== undefined) {
     set(['providers', 'docker', 'endpoint'], settings.dockerEndpoint);
     set(['providers', 'docker', 'exposedByDefault'], false);
-    // Containers of projects create no routers, whatever labels their images have.
+    // Project containers must not create routers, whatever labels their images have.
     set(['providers', 'docker', 'constraints'], '!LabelRegex(`berth.project`, `.+`)');
   }
   set(['entryPoints', 'web', 'address'], settings.listen?.web);
@@ -92,11 +92,11 @@ export function traefikConfig(text: string, settings: TraefikSettings): string {
   return file.toString({ lineWidth: 0 });
 }
 
-/** An equal value keeps its place, its quotes and its comment. */
+/** Returns whether the file already has the value: then its quotes and comment must stay. */
 const isSame = (file: Document, path: readonly string[], value: unknown): boolean =>
   file.getIn(path) === value;
 
-/** Replaces the pair, so that the comment above it stays. */
+/** Replaces the key and value in place, so that the comment above them stays. */
 function setChallenge(acme: YAMLMap, challenge: AcmeChallenge): void {
   const wanted = {
     'tls-alpn-01': 'tlsChallenge',

@@ -1,9 +1,9 @@
-/** systemd's units. */
+/** Controls systemd units. */
 import { existsSync } from 'node:fs';
 import { exec, execOk } from '@berth/kit/exec';
 import { PROGRAM_ENV } from './machine.ts';
 
-/** False in a container without systemd. */
+/** Returns false in a container without systemd. */
 export const hasSystemd = (): boolean => existsSync('/run/systemd/system');
 
 export async function systemctl(...args: string[]): Promise<string> {
@@ -12,14 +12,14 @@ export async function systemctl(...args: string[]): Promise<string> {
   ).stdout.trim();
 }
 
-/** Returns the state of a unit: active, inactive, failed, activating … */
+/** Returns the state of a unit, for example active, inactive, failed or activating. */
 export async function unitState(unit: string): Promise<string> {
   return (
     await exec(['systemctl', 'is-active', unit], { env: PROGRAM_ENV, timeoutMs: 30_000 })
   ).stdout.trim();
 }
 
-/** Returns when the unit started, in ms since 1970; undefined when it does not run. */
+/** Returns the start time of the unit in ms since 1970, or undefined if it does not run. */
 export async function unitStartedAt(unit: string): Promise<number | undefined> {
   const text = await systemctl(
     'show',
@@ -36,7 +36,7 @@ export async function unitStartedAt(unit: string): Promise<number | undefined> {
   return Date.parse(`${at.replace(' ', 'T')}Z`);
 }
 
-/** Returns the last lines that a unit logged. */
+/** Returns the last log lines of a unit. */
 export async function lastLines(unit: string, count: number): Promise<string> {
   const journal = await exec(
     ['journalctl', '--no-pager', '-o', 'cat', '-n', String(count), '-u', unit],

@@ -1,4 +1,4 @@
-/** The copies of a secret on this machine: one file for each process that reads it. */
+/** The copies of a secret on this machine: one file for each process that reads the secret. */
 import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { Problem } from '../lib/command.ts';
@@ -12,9 +12,9 @@ import {
 } from '../lib/etc-files.ts';
 import type { RotatedSecret } from './names.ts';
 
-/** The limit of the gateway. */
+/** Maximum number of values that the gateway accepts. */
 const MOST_VALUES = 8;
-/** The folder of the generated secrets of a package (deploy/systemd). */
+/** The folder where a package installation (deploy/systemd) has its generated secrets. */
 const STATE = '/var/lib/berth';
 const GENERATED: Readonly<Record<string, string>> = {
   JWT_SECRET: 'jwt-secret',
@@ -22,20 +22,14 @@ const GENERATED: Readonly<Record<string, string>> = {
 };
 
 export type Copy = {
-  /**
-   * As in the name of its environment file and folder: control-plane, gateway, agent,
-   * agent-builder.
-   */
+  /** Process name as in its file names: control-plane, gateway, agent, agent-builder. */
   process: string;
   path: string;
-  /** The current value first. */
+  /** All values; the current one is first. */
   values: readonly string[];
 };
 
-/**
- * Throws a Problem for a setting that is not in a file, and for a file that the processes would
- * refuse.
- */
+/** Returns the copies. Throws a Problem if a setting is not in a file, or the file is invalid. */
 export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   const processByPath = new Map<string, string>();
   for (const name of processesIn(etc)) {
@@ -60,7 +54,9 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
   }));
 }
 
-/** Returns the path on this machine, which can differ from the path in the container. */
+/**
+ * Returns the path of a secret on this machine, which can differ from the path in the container.
+ */
 function pathHere(file: string, usual: string): string {
   if (file !== '' && existsSync(file)) return file;
   return existsSync(usual) ? usual : file;
@@ -88,8 +84,8 @@ function generatedFile(
 }
 
 /**
- * Returns the folder of a SQLite file, or STATE_DIR (control-plane/src/config.ts, with the defaults
- * of the package's unit).
+ * Returns the folder of the SQLite file, or STATE_DIR (control-plane/src/config.ts, with the
+ * defaults of the package's unit).
  */
 export function dataFolder(env: ReadonlyMap<string, string>): string {
   const url = env.get('DATABASE_URL') ?? `sqlite:${STATE}/berth.db`;
@@ -109,7 +105,7 @@ function inline(etc: string, name: string, { setting }: RotatedSecret): Problem 
   );
 }
 
-/** Returns the values of a text. `what` names it in errors, which never repeat a value. */
+/** Parses the values in a text. `what` names the text in errors, which never contain a value. */
 export function valuesIn(text: string, what: string, { setting }: RotatedSecret): string[] {
   const values = text
     .replace(/\r?\n$/, '')
@@ -149,8 +145,8 @@ function read(path: string, secret: RotatedSecret): string[] {
 }
 
 /**
- * Replaces the file at once, with the same mode and owner. Returns false if it has these values.
- * Throws a Problem, and keeps the file.
+ * Replaces the file atomically and keeps its mode and owner. Returns false if the file already has
+ * these values. If it throws a Problem, the file is unchanged.
  */
 export function writeCopy({ path, values: before }: Copy, values: readonly string[]): boolean {
   if (before.join() === values.join()) return false;

@@ -5,10 +5,10 @@ import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 export type RotatedSecret = {
   name: string;
   setting: RotatedSetting;
-  /** Processes that verify with it. They must know a new value before anything uses it. */
+  /** Processes that verify with the secret. They must accept a new value before anybody uses it. */
   verifiers: readonly ('control-plane' | 'gateway')[];
   make(): string;
-  /** The damage if an earlier value is removed too early. */
+  /** Says what breaks if an older value is removed too early. */
   breaks: string;
 };
 
@@ -56,7 +56,9 @@ export const SECRETS = {
   },
 } as const satisfies Record<string, RotatedSecret>;
 
-/** The running processes that verify with this secret, and the fingerprints of each. */
+/**
+ * Returns the running processes that verify with this secret, and the fingerprints of their values.
+ */
 export function verifiersIn(
   rotation: Rotation,
   { setting, verifiers }: RotatedSecret,

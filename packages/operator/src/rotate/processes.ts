@@ -1,6 +1,4 @@
-/**
- * Makes the processes of this machine read their files again, and asks which values they have.
- */
+/** Makes the processes of this machine reload their files, and asks which values they have. */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
@@ -22,7 +20,7 @@ export type How = {
   readRotation: ReadRotation;
 };
 /**
- * Returns the values of the processes, or null if this machine cannot know them. Rejects if the
+ * Returns the values of the processes, or null if this machine cannot find out. Rejects if the
  * database does not answer.
  */
 export type ReadRotation = (how: How) => Promise<Rotation | null>;
@@ -30,15 +28,17 @@ export type ReadRotation = (how: How) => Promise<Rotation | null>;
 const COMMAND_MS = 60_000;
 const composeFile = (etc: string): string => join(etc, 'compose', 'compose.yml');
 export const usesCompose = ({ etc }: How): boolean => existsSync(composeFile(etc));
-/** In the folder, compose also reads compose.override.yml; with `-f` it does not. */
+/**
+ * Runs compose in its folder, because it reads compose.override.yml there; with `-f` it does not.
+ */
 const compose = (etc: string, ...args: string[]): Promise<string> =>
   run(['docker', 'compose', ...args], { cwd: join(etc, 'compose') });
-/** `agent-builder` -> berth-agent@builder. */
+/** Returns the unit of a process: `agent-builder` becomes berth-agent@builder. */
 const unitOf = (process: string): string => `berth-${process.replace(/^agent-/, 'agent@')}`;
 
 /**
- * Sends SIGHUP to the processes, and returns what it did, for people. A process that does not run
- * reads its files when it starts.
+ * Sends SIGHUP to the processes, and returns a description for people. A stopped process needs no
+ * signal, because it reads its files when it starts.
  */
 export async function reload(how: How, processes: readonly string[]): Promise<string> {
   const names = [...new Set(processes)].sort();
@@ -87,8 +87,8 @@ async function run(
 }
 
 /**
- * Asks the database on a machine with a control plane, else the control plane as a gateway. Returns
- * null on a machine with neither.
+ * Asks the database if this machine has a control plane; otherwise asks the control plane with the
+ * gateway's secret. Returns null if this machine has neither a control plane nor a gateway.
  */
 export async function readRotation(how: How): Promise<Rotation | null> {
   const { etc } = how;
@@ -125,7 +125,10 @@ async function ofDatabase(env: ReadonlyMap<string, string>): Promise<string> {
   });
 }
 
-/** As root, SQLite could leave files beside the database that its owner cannot open. */
+/**
+ * Returns a command prefix that runs as the folder's owner. As root, SQLite could create files
+ * beside the database that the owner cannot open.
+ */
 async function asOwner(folder: string): Promise<string[]> {
   if (process.getuid?.() !== 0 || !existsSync(folder)) return [];
   const { uid, gid } = statSync(folder);

@@ -1,13 +1,12 @@
 /**
- * `berth rotate`. A value is added everywhere before anything uses it, because two processes never
- * change at the same moment:
+ * `berth rotate`: replaces a secret in three steps. Every file gets the new value before a process
+ * uses it, because two processes never reload at the same moment:
  *
- *   added      the new value stands last in every file: all verifiers accept it, and nobody uses it
- *   in front   the new value stands first: signers use it, and the earlier values are still accepted
- *   finished   the earlier values are gone
+ *   added      the new value is last in every file: verifiers accept it, and no signer uses it
+ *   in front   the new value is first: signers use it, and verifiers still accept the older values
+ *   finished   the older values are removed
  *
- * Each step reads where the last run stopped from the files themselves, so the next run
- * after a kill continues there.
+ * Each run reads the current step from the files themselves, so a run after a kill continues there.
  */
 import { hostname } from 'node:os';
 import { text } from 'node:stream/consumers';
@@ -47,14 +46,13 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 waits for another mach
 
 const WAITS = 3;
 /**
- * Time for the processes of this machine to take a value, and for those of other machines to
- * report.
+ * Time in ms for processes on this machine to reload the file, and for other machines to report.
  */
 const TAKE_MS = 30_000;
 const ELSEWHERE_MS = 3_000;
 const POLL_MS = 400;
 
-/** `read`: tests replace the processes. */
+/** Runs `berth rotate`. `read`: tests replace it. */
 export const runRotate = (args: string[], read: ReadRotation = readRotation): Promise<number> =>
   runCommand('rotate', USAGE, args, () => rotate(args, read));
 
@@ -110,7 +108,8 @@ const nothingHere = ({ setting, name }: RotatedSecret, { etc }: How): string =>
   `machine that has it${name === 'session' ? ', a gateway' : ', the control plane'}`;
 
 /**
- * Only verifiers decide: an agent can have an old file that it does not need.
+ * Returns whether the copy's process verifies with the secret. Other copies do not count: an agent
+ * can have an old file that it does not need.
  */
 const isVerifier = ({ verifiers }: RotatedSecret, { process }: Copy): boolean =>
   verifiers.some((one) => one === process);
@@ -150,7 +149,7 @@ async function begin(
     );
   if (next === undefined) {
     next = secret.make();
-    // Write the fingerprint first, so that the next run knows which value in a file is the new one.
+    // Write the fingerprint before the files, so that the next run knows the new value.
     writeStarted(how.etc, secret, next, Date.now());
   } else if (!isInFront) print(`going on with the rotation that began at ${started?.started_at}`);
   const value = next;
@@ -324,7 +323,7 @@ async function printUsers(
   if (blocking.length === 0) print('nothing uses the earlier value any more');
 }
 
-/** Replaces the files of another machine, with the content from the machine of the rotation. */
+/** Replaces the copies on this machine with values from the machine that runs the rotation. */
 async function takeFrom(
   secret: RotatedSecret,
   how: How,
@@ -353,15 +352,15 @@ async function takeFrom(
 }
 
 function write(copy: Copy, values: readonly string[], secret: RotatedSecret): boolean {
-  // Refuse the same values as the processes.
+  // Refuse the same values that the processes would refuse.
   valuesIn(values.join(','), copy.path, secret);
   return writeCopy(copy, values);
 }
 
 type Verifier = ReturnType<typeof verifiersIn>[number];
 /**
- * Waits until all running verifiers have taken a value. Returns the others: on this machine after
- * TAKE_MS, elsewhere soon.
+ * Waits until all running verifiers have the new value. Returns the verifiers that still wait after
+ * TAKE_MS (if one is on this machine) or after ELSEWHERE_MS.
  */
 async function untilTaken(
   secret: RotatedSecret,

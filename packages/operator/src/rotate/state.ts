@@ -1,6 +1,6 @@
 /**
- * Remembers which value is the new one while a rotation runs, so that it can
- * continue after a kill. The file has no secret.
+ * Stores the fingerprint of the new value during a rotation, so that the next run can continue
+ * after a kill. The file contains no secret.
  */
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,18 +1,18 @@
-/** Names the users of an earlier value of a secret. Pure. */
+/** Finds who still uses an older value of a secret. Pure. */
 import type { Rotation } from '@berth/wire/rotation';
 import { type RotatedSecret, verifiersIn } from './names.ts';
 
-/** A gateway that sent an earlier value this recently might send it again. */
+/** A gateway that sent an older value within this time might send it again. */
 const SENT_MS = 5 * 60_000;
 
 export type Users = {
-  /** Users that break if the earlier values are dropped now. */
+  /** Users that would break if the older values were removed now. */
   blocking: string[];
-  /** Hints; the rotation does not wait for them. */
+  /** Notes for the operator; they do not block the rotation. */
   notes: string[];
 };
 
-/** `current`: fingerprint of the new value; `earlier`: fingerprints of the values to drop. */
+/** `current`: fingerprint of the new value; `earlier`: fingerprints of the values to remove. */
 export function usersOf(
   secret: RotatedSecret,
   current: string,

@@ -1,7 +1,7 @@
-/** Decides what an upgrade would do, without reading anything. */
+/** Computes what an upgrade would do. Reads nothing itself. */
 import type { SchemaReport, SchemaStep } from '@berth/wire/schema-report';
 
-/** The version to which the machine would be upgraded. */
+/** The version to install. */
 export type Build = {
   version: string;
   commit: string | null;
@@ -15,7 +15,7 @@ export type UpgradePlan = {
   installed: string | null;
   next: string;
   database: string;
-  /** Steps that the first start would run. `seconds`: a rough estimate. */
+  /** Schema steps that the first start would run. `seconds`: a rough estimate. */
   schema: { name: string; kind: 'expands' | 'contracts'; seconds: number }[];
   snapshot: {
     taken: boolean;
@@ -30,15 +30,15 @@ export type UpgradePlan = {
   agents: { total: number; work: number; stop: { name: string; version: string }[] };
   open_deployments: number;
   notes: string[];
-  /** Things to do before the upgrade. */
+  /** Problems to fix before the upgrade. */
   problems: string[];
 };
 
-/** Bytes per second of a copy or a migration on a slow disk. */
+/** Speed of a copy or migration on a slow disk, in bytes per second. */
 const SLOW_DISK = 40 * 1024 ** 2;
 const SILENT_MS = 2 * 60_000;
 
-/** Units that an upgrade restarts, in this order. It leaves the proxy and the registry alone. */
+/** Units that an upgrade restarts, in this order. The proxy and the registry keep running. */
 const ORDER = ['berth-control-plane', 'berth-gateway', 'berth-relay', 'berth-agent'];
 
 export function planOf(given: {
@@ -147,7 +147,7 @@ const pick = ({ folder, bytes, needed, free }: SchemaReport['snapshot']) => ({
   free,
 });
 
-/** Lists the units that run on this machine, then the other machines. */
+/** Returns the restart order: the running units of this machine, then the other machines. */
 function orderOf(units: string[]): string[] {
   const own = ORDER.flatMap((name) =>
     units.filter((unit) => unit === `${name}.service` || unit.startsWith(`${name}@`)).sort(),
@@ -159,7 +159,7 @@ function orderOf(units: string[]): string[] {
   ];
 }
 
-/** Compares versions like 0.10.2 by their numbers. */
+/** Compares versions such as 0.10.2 number by number. */
 export function compareVersions(a: string, b: string): number {
   const [x, y] = [a, b].map((version) =>
     version.split(/[.+~-]/).map((part) => Number.parseInt(part, 10) || 0),

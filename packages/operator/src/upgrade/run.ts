@@ -1,5 +1,5 @@
 /**
- * `berth upgrade --check`: shows what the next version would change on this machine.
+ * `berth upgrade --check`: shows what an upgrade to the next version would change on this machine.
  */
 import { parseArgs } from 'node:util';
 import { WrongUsage } from '@berth/kit/wrong-usage';

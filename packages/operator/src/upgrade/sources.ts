@@ -1,4 +1,4 @@
-/** Reads the running system and the next version for `upgrade --check`. */
+/** Reads the state of the running system and of the next version for `upgrade --check`. */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
@@ -13,13 +13,13 @@ import { hasSystemd, systemctl } from '../lib/units.ts';
 import type { Build } from './plan.ts';
 
 const SETTINGS_FILE = join(ETC, 'control-plane.env');
-/** Settings in the unit of the package. */
+/** Settings that the package's systemd unit sets. */
 const OF_THE_UNIT = { STATE_DIR: '/var/lib/berth', DATABASE_URL: 'sqlite:/var/lib/berth/berth.db' };
 const DEFAULT_LISTEN = '127.0.0.1:8080';
 
 /**
- * The environment of the control plane: this environment if it names a database, otherwise its
- * settings file.
+ * Returns the environment of the control plane: the current environment if it names a database,
+ * otherwise the settings file.
  */
 function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
   const text = environment()['DATABASE_URL'] === undefined ? readText(SETTINGS_FILE) : undefined;
@@ -30,10 +30,7 @@ function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
   };
 }
 
-/**
- * Runs `berth schema` with the settings and as the user of the control plane, so that no file gets
- * another owner.
- */
+/** Runs `berth schema` as the user of the control plane, so that no file gets a wrong owner. */
 export async function readState(): Promise<SchemaReport> {
   const { env, isInstalled } = settings();
   const user = isInstalled && process.getuid?.() === 0 ? userNamed('berth') : undefined;
@@ -63,7 +60,7 @@ export async function readState(): Promise<SchemaReport> {
   return JSON.parse(stdout) as SchemaReport;
 }
 
-/** Returns the version of the control plane that answers, or null. */
+/** Returns the version of the running control plane, or null if none answers. */
 export async function runningVersion(): Promise<string | null> {
   const { env } = settings();
   const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(env['LISTEN'] ?? DEFAULT_LISTEN) ?? [];
@@ -104,7 +101,7 @@ export async function runningUnits(): Promise<string[]> {
     .flatMap((line) => (line.trim() === '' ? [] : [line.trim().split(/\s+/)[0] ?? '']));
 }
 
-/** Reads what a package or an artefact says about itself. */
+/** Reads the version and schema that a package or an artefact declares. */
 export async function readBuild(path: string): Promise<Build> {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined) throw new Problem(`${path} does not exist`);

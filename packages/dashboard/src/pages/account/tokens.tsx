@@ -34,7 +34,7 @@ export function TokenForm({ onCreated }: { onCreated: (token: string) => void })
     ({ token }) => {
       onCreated(token);
       setName('');
-      // The next token has the least rights again. The limit to projects stays.
+      // Reset the role to the least rights. The restriction to projects stays.
       setRole('viewer');
       setDays(DEFAULT_DAYS);
     },

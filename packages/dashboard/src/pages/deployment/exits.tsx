@@ -1,4 +1,4 @@
-/** Containers of a deployment that ended, each with its last lines. */
+/** Ended containers of a deployment, each with its last lines of output. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { AnswerOf } from '@berth/wire/routes';
 import { useApiQuery } from '../../api/queries.ts';

@@ -29,7 +29,7 @@ export function FailureNote({ deployment: { error }, project }: FailureNoteProps
   );
 }
 
-/** Answers the first question after a failure: which version do visitors get now? */
+/** Shows which version visitors get now, because people ask that first after a failure. */
 function StillServes({ project }: { project: Project }) {
   const id = project.running_deployment_id;
   const { data: running } = useApiQuery(

@@ -1,4 +1,4 @@
-/** The reason for this node: every node with its terms, and why others were refused. */
+/** Shows why this node was chosen: the score of every node, and why nodes were refused. */
 import type { Deployment } from '@berth/wire/deployment';
 import {
   cachedDatasetsColumn,

@@ -1,4 +1,4 @@
-/** The steps of a deployment with their times. A step that is not over counts up. */
+/** The steps of a deployment with their durations. The duration of a running step counts up. */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import { sizeText } from '@berth/wire/size-text';
@@ -41,7 +41,7 @@ export function Steps({ deployment }: { deployment: Deployment }) {
   );
 }
 
-/** The last step of a failed deployment is the one that failed. */
+/** Returns the mark of a step. In a failed deployment, the last step is the one that failed. */
 function markOf({ phases, status, finished_at }: Deployment, index: number): Mark {
   const isLast = index === phases.length - 1;
   if (isLast && status === 'failed') return 'bad';
@@ -50,7 +50,7 @@ function markOf({ phases, status, finished_at }: Deployment, index: number): Mar
   return finished_at === null ? 'busy' : 'bad';
 }
 
-/** Duration of a step in ms. A step that never ended ends with its deployment. */
+/** Returns the duration of a step in ms. A step without an end ends with its deployment. */
 function lengthOf(
   phase: Deployment['phases'][number],
   { finished_at }: Deployment,

@@ -37,7 +37,7 @@ const Events = ({ deployment: { events, story_removed_at } }: { deployment: Depl
             <time className="when" dateTime={event.at} title={exactTime(event.at)}>
               {exactTime(event.at).slice(11, 19)}
             </time>
-            {/* The note above has the whole message of a failure. */}
+            {/* Leave out the failure message here, because the note above shows it in full. */}
             <Text inline>
               {event.message.includes('\n') ? errorSentence(event.message) : event.message}
             </Text>
@@ -49,7 +49,7 @@ const Events = ({ deployment: { events, story_removed_at } }: { deployment: Depl
 );
 
 const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
-/** Events about the change of the route: they prove that no request was lost. */
+/** Matches events about the route change. They prove that no request was lost. */
 const isOfSwitch = ({ kind, message }: DeploymentEvent): boolean =>
   kind !== 'failed' && (SWITCH.test(kind) || SWITCH.test(message));
 
@@ -74,7 +74,7 @@ function RouteSwitch({ events }: { events: readonly DeploymentEvent[] }) {
 
 type HashProps = {
   text: string;
-  /** Characters that the page shows; the button copies all. */
+  /** Number of characters that the page shows; the button copies the whole text. */
   length: number;
   what: string;
 };

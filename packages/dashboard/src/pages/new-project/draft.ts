@@ -1,20 +1,20 @@
-/** The texts of the form of a new project, and the values that it sends. */
+/** The draft of the form for a new project, and the values that the form sends. */
 import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { proposedDockerfile } from '../../parts/repository.tsx';
 
-/** Null: the person has not typed it, so the form has a proposal of a builder, or a default. */
+/** Null values are not typed yet: the form shows a builder's proposal or a default. */
 export type NewProjectDraft = {
   gitUrl: string;
   name: string | null;
   prefix: string | null;
   branch: string | null;
   dockerfile: string | null;
-  /** An empty field has the port null. */
+  /** `port: null` means not typed; `value: null` means that the field is empty. */
   port: { value: number | null } | null;
   requiresAuth: boolean;
-  /** Ids. */
+  /** Ids of the datasets. */
   datasets: string[];
 };
 
@@ -29,7 +29,7 @@ export const EMPTY_DRAFT: NewProjectDraft = {
   datasets: [],
 };
 
-/** Returns the name of the repository as a DNS label. */
+/** Converts the repository's name to a DNS label. */
 const repositoryName = (gitUrl: string): string =>
   (/([^/:]+?)(?:\.git)?\/*$/.exec(gitUrl)?.[1] ?? '')
     .toLowerCase()
@@ -37,18 +37,20 @@ const repositoryName = (gitUrl: string): string =>
     .replace(/^-+|-+$/g, '')
     .slice(0, 63);
 
-/** The look at the repository is needed only for what the person has not typed. */
+/** Returns whether a value is missing that a repository look can propose. */
 export const needsProposals = ({ branch, dockerfile, port }: NewProjectDraft): boolean =>
   branch === null || dockerfile === null || port === null;
 
-/** Typed values come first, then those that a builder found, then the defaults. */
+/**
+ * Returns the values of the form: typed values first, then a builder's proposals, then defaults.
+ */
 export function valuesOf(draft: NewProjectDraft, found: RepositoryFound | null) {
   const name = draft.name ?? repositoryName(draft.gitUrl);
   const dockerfile =
     draft.dockerfile ??
     (found === null ? undefined : proposedDockerfile(found)?.path) ??
     PROJECT_DEFAULTS.dockerfile_path;
-  /** Ports that the Dockerfile exposes. */
+  /** Ports that the chosen Dockerfile exposes. */
   const ports = found?.dockerfiles.find(({ path }) => path === dockerfile)?.ports ?? [];
   return {
     name,

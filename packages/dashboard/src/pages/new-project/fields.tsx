@@ -1,4 +1,4 @@
-/** The fields of the form of a new project. */
+/** The fields of the form for a new project. */
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { completed, type Look, LookStatus } from '../../parts/repository.tsx';
 import { useApiList } from '../../api/queries.ts';
@@ -7,7 +7,7 @@ import { Columns } from '../../ui/layout.tsx';
 import { TextField } from '../../ui/text-field.tsx';
 import { type NewProjectDraft, valuesOf } from './draft.ts';
 
-/** The fields at which the form shows an error. */
+/** Fields whose errors the form shows beside the field. */
 export const FIELDS = [
   'git_url',
   'name',
@@ -61,7 +61,7 @@ function GitUrlField({ draft, onChange, errors, look }: FieldsProps) {
   );
 }
 
-/** Returns the result of the look if the form still has its address. */
+/** Returns the result of the repository look if it belongs to the address in the form. */
 export const foundAt = (look: Look, gitUrl: string): RepositoryFound | null =>
   look.state?.url === gitUrl ? look.found : null;
 

@@ -1,4 +1,4 @@
-/** The containers of Berth on a node. */
+/** The Berth containers on a node. */
 import type { Node, ObservedContainer } from '@berth/wire/node';
 import { Empty } from '../../parts/command.tsx';
 import { ProjectLink } from '../../parts/links.tsx';
@@ -17,7 +17,7 @@ const containerColumns = (node: Node): Cell<ObservedContainer>[] => [
   { head: 'State', cell: (row) => stateText(node, row) },
   {
     head: 'Project',
-    // An earlier version of the agent did not label its containers with the name.
+    // An older agent did not label its containers with the project name.
     cell: ({ labels: { 'berth.project_name': name } }) =>
       name === undefined ? null : <ProjectLink name={name} />,
   },

@@ -1,4 +1,4 @@
-/** The disk of a node: what uses it, what is evicted next, its datasets and volumes. */
+/** The disk of a node: its usage, the next eviction, its datasets and volumes. */
 import type { CachedDataset, Node, NodeDiskView } from '@berth/wire/node';
 import { sizeText } from '@berth/wire/size-text';
 import { Command, Empty } from '../../parts/command.tsx';

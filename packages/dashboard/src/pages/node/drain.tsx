@@ -32,7 +32,7 @@ export function DrainPanel({ node }: { node: Node }) {
 
 type WaitingProjectProps = {
   row: Drain['left'][number];
-  /** Containers that a person must remove; the panel below has their commands. */
+  /** Containers that a person must remove; the panel below shows the commands. */
   unmanaged: readonly ContainerToRemove[];
 };
 function WaitingProject({ row, unmanaged }: WaitingProjectProps) {
@@ -40,7 +40,7 @@ function WaitingProject({ row, unmanaged }: WaitingProjectProps) {
     (one) =>
       one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true,
   )?.container;
-  // No link: the project can be deleted.
+  // Show no link, because the project might have been deleted.
   if (container !== undefined)
     return <Text>{`${container} of ${row.project}: waits until it is removed by hand`}</Text>;
   return (

@@ -1,4 +1,4 @@
-/** Containers that Berth cannot remove, because an agent that implements only the contract runs them. */
+/** Containers that Berth cannot remove, because a contract-only agent runs them. */
 import type { ContainerToRemove, Node } from '@berth/wire/node';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
@@ -14,7 +14,7 @@ import { Code, Text } from '../../ui/text.tsx';
 
 const containerColumns = (node: Node): Cell<ContainerToRemove>[] => [
   { head: 'Container', rowHead: true, cell: (row) => <Code>{row.container}</Code> },
-  // No link: the project can be deleted.
+  // Show no link, because the project might have been deleted.
   { head: 'Project', cell: (row) => row.project },
   { head: 'Started', cell: (row) => <Ago at={row.since} /> },
   { head: 'On the machine', cell: (row) => <Code>{`docker rm -f ${row.container}`}</Code> },
@@ -26,7 +26,7 @@ const containerColumns = (node: Node): Cell<ContainerToRemove>[] => [
 
 export function ToRemoveByHand({ node }: { node: Node }) {
   const reason = useReasons()('confirm_removed', node);
-  /** The container of the open dialog. */
+  /** Name of the container in the open dialog; null if the dialog is closed. */
   const [removedByHand, setRemovedByHand] = useState<string | null>(null);
   const removed = useApiMutation('confirmRemoved', () => setRemovedByHand(null));
   const containers = node.unmanaged ?? [];

@@ -1,4 +1,4 @@
-/** Notes about problems of a node that need a person. */
+/** Notes about node problems that need a person. */
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node } from '@berth/wire/node';
 import { Command } from '../../parts/command.tsx';
@@ -9,7 +9,7 @@ import { Note } from '../../ui/feedback.tsx';
 import { Column } from '../../ui/layout.tsx';
 import { Code, Text } from '../../ui/text.tsx';
 
-/** Commands that the page lists; it only names further projects. */
+/** Maximum number of projects with a command; further projects are only named. */
 const MAX_COMMANDS = 5;
 
 export const NodeWarnings = ({ node }: { node: Node }) => (

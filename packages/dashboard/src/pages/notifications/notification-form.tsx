@@ -1,4 +1,4 @@
-/** Creates a target of notifications. */
+/** The form that creates a notification target. */
 import {
   NOTIFICATION_EVENTS,
   NOTIFICATION_KINDS,
@@ -22,7 +22,7 @@ const EVENT_OPTIONS = NOTIFICATION_EVENTS.map((value) => ({
 
 type NotificationFormProps = {
   isAdmin: boolean;
-  /** The secret signs messages to a webhook; null for other kinds. */
+  /** `secret` signs the messages to a webhook; it is null for other kinds. */
   onCreated: (secret: string | null) => void;
 };
 export function NotificationForm({ isAdmin, onCreated }: NotificationFormProps) {

@@ -1,4 +1,4 @@
-/** The targets of notifications, with tests of them. */
+/** The notification targets, with a button to test each one. */
 import type { Notification } from '@berth/wire/notification';
 import { useState } from 'react';
 import { errorOfLast, useApiMutation } from '../../api/mutations.ts';

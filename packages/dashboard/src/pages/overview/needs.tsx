@@ -21,11 +21,11 @@ export type Need = {
 };
 
 type NeedSources = {
-  /** Failed deployments that nothing newer replaced, and running ones that are not healthy. */
+  /** Failed deployments that no newer deployment replaced, and unhealthy running deployments. */
   deployments: readonly DeploymentItem[];
   nodes: readonly Node[];
   datasets: readonly Dataset[];
-  /** Projects with a problem of their certificate. */
+  /** Projects that have a certificate problem. */
   projects: readonly Project[];
   projectName: (id: string) => string;
 };
@@ -67,7 +67,7 @@ const healthNeeds = ({ deployments, projectName }: NeedSources): Need[] =>
         },
   );
 
-/** Below a tenth of the disk, new builds and copies begin to fail. */
+/** Returns whether less than 10 % of the disk is free: then new builds and copies begin to fail. */
 const isFull = (disk: Node['disk']): boolean =>
   disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;
 
@@ -92,7 +92,7 @@ const nodeNeeds = (nodes: readonly Node[]): Need[] =>
     since: isOnlineAndFull(node) ? null : node.last_seen_at,
   }));
 
-/** All reasons of a node, the one that asks for a decision first. */
+/** Returns all problems of a node as text; a problem that needs a decision comes first. */
 const nodeReasons = (node: Node): string =>
   [
     addressTakenText(node),
@@ -105,7 +105,7 @@ const nodeReasons = (node: Node): string =>
     .filter((text) => text !== null)
     .join('; ');
 
-/** Containers that only a person can remove. */
+/** Rows for containers that only a person can remove. */
 const containerNeeds = (nodes: readonly Node[]): Need[] =>
   nodes.flatMap((node) => {
     const why = toRemoveText(node);

@@ -87,7 +87,9 @@ function UsedDatasets({ tagged, datasetOf }: { tagged: TaggedProject; datasetOf:
   );
 }
 
-/** The person chooses each time a mode that lets the container change the files. */
+/**
+ * The default mode. A mode that lets the container change files must be chosen for each dataset.
+ */
 const SAFE_MODE: MountMode = 'dependency';
 
 function AddDataset({ tagged, unused }: { tagged: TaggedProject; unused: readonly Dataset[] }) {

@@ -1,4 +1,4 @@
-/** The volumes of a project: folders on its node that outlive deployments. */
+/** The volumes of a project: folders on its node that persist across deployments. */
 import type { VolumeUse } from '@berth/wire/project';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
@@ -55,7 +55,7 @@ function UsedVolumes({ tagged: { project, headers, isRead } }: { tagged: TaggedP
   );
 }
 
-/** The form has a field for the path; an error of anything else belongs to the name. */
+/** Assigns an error to a field: an error about the path to the path, others to the name. */
 function volumeErrors(error: unknown): { name?: string; mount_path?: string } {
   const wrong = listError(error, 'volumes');
   if (wrong === undefined) return {};

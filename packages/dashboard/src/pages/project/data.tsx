@@ -1,4 +1,4 @@
-/** The tab "Data": datasets, volumes, and where a deployment would run. */
+/** The tab "Data": datasets, volumes, and the node where a deployment would run. */
 import type { Project } from '@berth/wire/project';
 import { useApiQuery } from '../../api/queries.ts';
 import { Command } from '../../parts/command.tsx';

@@ -1,4 +1,4 @@
-/** The tab "Domains": Berth's address of the project, and domains of its own. */
+/** The tab "Domains": the project's address at Berth, and its custom domains. */
 import type { DnsState, ProjectDomain } from '@berth/wire/domain';
 import type { Project } from '@berth/wire/project';
 import { useState } from 'react';
@@ -127,7 +127,7 @@ function DomainCertificate({ domain: { certificate, published } }: { domain: Pro
 
 function CustomDomains({ tagged: { project, headers, isRead } }: { tagged: TaggedProject }) {
   const domains = useApiQuery('projectDomains', { params: { id: project.id } });
-  /** The domain of the open dialog. */
+  /** The domain in the open dialog; null if the dialog is closed. */
   const [removing, setRemoving] = useState<string | null>(null);
   const remove = useApiMutation('patchProject', () => setRemoving(null));
   const removeDomain = (): void => {

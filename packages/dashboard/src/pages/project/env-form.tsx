@@ -1,4 +1,4 @@
-/** Sets a variable or a secret of a project. */
+/** The form that sets a variable or a secret of a project. */
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { Command } from '../../parts/command.tsx';
@@ -19,13 +19,13 @@ type Entry = {
   name: string;
   value: string;
   isSecret: boolean;
-  /** The variables when the person began to type; null: nothing is typed. */
+  /** The variables at the time when the person began to type; null if the form is empty. */
   env: Variables | null;
 };
-/** A new form sets a secret, so that no value becomes readable by mistake. */
+/** The empty form. It sets a secret by default, so that no value becomes readable by mistake. */
 const EMPTY: Entry = { name: '', value: '', isSecret: true, env: null };
 
-/** Another person changed this variable after the person began to type. */
+/** Returns whether another person changed this variable after this person began to type. */
 const isChangedMeanwhile = (entry: Entry, env: Variables): boolean =>
   !entry.isSecret &&
   entry.env !== null &&
@@ -119,7 +119,7 @@ export function EnvForm({ tagged: { project, headers } }: { tagged: TaggedProjec
   );
 }
 
-/** Warns before a secret becomes a variable that everybody of the project can read. */
+/** Warns before a secret is stored as a variable that everybody in the project can read. */
 function ReadableSecretNote({ entry: { name, value, isSecret } }: { entry: Entry }) {
   if (isSecret || !looksSecret(name, value)) return null;
   return (

@@ -1,4 +1,6 @@
-/** The tab "Env and secrets": variables, which people can read, and secrets, which nobody can. */
+/**
+ * The tab "Env and secrets": variables, which people can read, and secrets, which nobody can read.
+ */
 import type { Project } from '@berth/wire/project';
 import type { Secret } from '@berth/wire/secret';
 import { useApiMutation } from '../../api/mutations.ts';
@@ -28,7 +30,7 @@ export function Env({ project: shown }: { project: Project }) {
   );
 }
 
-/** Only developers get the values. */
+/** `values` is undefined for viewers: only developers get the values. */
 const variableColumns = (values: Project['env']): Cell<string>[] => [
   { head: 'Name', rowHead: true, cell: (name) => <Code>{name}</Code> },
   {

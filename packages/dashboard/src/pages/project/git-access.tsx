@@ -1,6 +1,6 @@
 /**
- * How Berth reads a private repository: a deploy key for ssh, or a token for https. Nobody can read
- * either of them again.
+ * The access to a private repository: a deploy key for ssh, or a token for https. Nobody can read
+ * the key or the token again.
  */
 import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
@@ -23,7 +23,7 @@ import { Ago } from '../../parts/time.tsx';
 type Props = { project: Project };
 const isNone = (error: unknown): boolean => error instanceof ApiError && error.status === 404;
 
-/** The address says which of them git uses. */
+/** The repository address decides whether git uses the key or the token. */
 export const GitAccess = ({ project }: Props) => (
   <>
     <DeployKey project={project} />
@@ -99,7 +99,7 @@ function DeployKey({ project }: Props) {
 }
 
 function GitToken({ project: shown }: Props) {
-  // Only the address that the person sees gets the token.
+  // The ETag makes sure that the token is sent only to the address that the person sees.
   const { project, headers } = useTaggedProject(shown);
   const params = { id: project.id };
   const gitToken = useApiQuery('getGitToken', { params });

@@ -1,4 +1,4 @@
-/** The tab "Hook": a forge tells Berth about each push. */
+/** The tab "Hook": a forge notifies Berth about each push. */
 import { ApiError } from '@berth/wire/client';
 import { type Delivery, type Forge, FORGES, type Hook as HookFacts } from '@berth/wire/hook';
 import type { Project } from '@berth/wire/project';

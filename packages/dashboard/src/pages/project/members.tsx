@@ -1,4 +1,4 @@
-/** The tab "Members": who sees the project, besides admins. */
+/** The tab "Members": people who can see the project, besides admins. */
 import { ApiError } from '@berth/wire/client';
 import { type Member, MEMBER_ROLES, type Project } from '@berth/wire/project';
 import type { User } from '@berth/wire/user';
@@ -40,7 +40,7 @@ export const Members = ({ project }: { project: Project }) => {
   );
 };
 
-/** All users: the names of members, and the persons who can become one. */
+/** All users, for the names of members and as candidates for new members. */
 type Users = readonly User[];
 const emailOf = (users: Users, id: string): string | undefined =>
   users.find((user) => user.id === id)?.email;
@@ -77,7 +77,7 @@ function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
   const { members } = project;
   const [user, setUser] = useState('');
   const [role, setRole] = useState<MemberRole>('developer');
-  /** The role of another person's change that this person agreed to replace. */
+  /** The role that another person set meanwhile and that this person agreed to replace. */
   const [replacedRole, setReplacedRole] = useState<MemberRole | null>(null);
   const email = emailOf(users, user);
   const choose = (id: string): void => {
@@ -85,10 +85,10 @@ function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
     setReplacedRole(null);
   };
   const add = useApiMutation('patchProject', () => choose(''));
-  // While the own change runs, its event can come before its answer.
+  // Ignore the list while the own change runs: its event can arrive before its answer.
   const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user)?.role;
   const isConflict = theirs !== undefined && theirs !== role && theirs !== replacedRole;
-  /** The conflict already says what the error would say. */
+  /** True if the conflict note already shows the text of the error. */
   const isToldByConflict =
     isConflict && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
   const reason =
@@ -99,7 +99,7 @@ function AddMember({ tagged, users }: { tagged: TaggedProject; users: Users }) {
     const next = [...without(members, user), { user_id: user, role }];
     void add.run({ params: { id: project.id }, body: { members: next }, ...headers });
   };
-  // A person whom somebody else adds meanwhile stays the choice.
+  // Keep the selected person in the list if somebody else adds this person meanwhile.
   const choices = users.filter(
     ({ id }) => id === user || !members.some(({ user_id }) => user_id === id),
   );
@@ -192,7 +192,7 @@ function MemberList({ tagged, users }: MemberListProps) {
   const { project, headers, isRead } = tagged;
   const { members } = project;
   const nameOf = (id: string): string => emailOf(users.items, id) ?? id;
-  /** The member of the open dialog. */
+  /** The member in the open dialog; null if the dialog is closed. */
   const [removing, setRemoving] = useState<string | null>(null);
   const change = useApiMutation('patchProject', () => setRemoving(null));
   const save = (next: Member[]): void => {

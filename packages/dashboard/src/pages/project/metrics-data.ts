@@ -1,14 +1,11 @@
-/**
- * Turns the points of containers into the lines of charts. Counters become rates; missing points
- * become gaps.
- */
+/** Converts container points to chart lines: counters to rates, missing points to gaps. */
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 
-/** One value for each time of `at`; null: not known. */
+/** One value for each time in `at`; null if the value is not known. */
 export type Line = (number | null)[];
 /**
- * All lines have one value for each time of `at` (seconds since 1970), which has every step from
- * the first point to the last.
+ * The lines of all charts. `at` has every step (seconds since 1970) from the first point to the
+ * last, and each line has one value per step.
  */
 export type ChartLines = {
   at: number[];
@@ -21,12 +18,15 @@ export type ChartLines = {
 };
 
 type Counter = 'cpu_seconds' | 'throttled_seconds' | 'net_rx' | 'net_tx';
-/** Points come every minute or quarter of an hour, not to the second. A longer pause is a gap. */
+/**
+ * A pause longer than this number of steps is a gap. Points arrive every minute or every 15
+ * minutes, but not exactly.
+ */
 const GAP_STEPS = 2.5;
 
 /**
- * The use of the whole project. While a deployment switches, two containers have points, which are
- * added up.
+ * Returns the usage of the whole project. While a deployment replaces another, two containers have
+ * points, and their values are added.
  */
 export function linesOf({
   points,
@@ -59,7 +59,7 @@ export function linesOf({
   }
   for (const own of Map.groupBy(points, ({ deployment_id }) => deployment_id).values()) {
     const sorted = own.toSorted((a, b) => Date.parse(a.at) - Date.parse(b.at));
-    /** Two points of one container can fall into one step: the later one counts. */
+    /** If two points of a container fall into one step, the later point counts. */
     const bySlot = new Map(
       sorted.map((point, index) => [slotOf(point), { point, before: sorted[index - 1] }]),
     );
@@ -79,7 +79,7 @@ export function linesOf({
   return lines;
 }
 
-/** Change of a counter per second. Counters begin at 0 with each start of the container. */
+/** Returns the change of a counter per second. Each container start resets the counter to 0. */
 function rateOf(
   name: Counter,
   point: MetricPoint,
@@ -96,8 +96,8 @@ function rateOf(
     return old === null || between === null || between <= 0 || between > GAP_STEPS * step
       ? null
       : (value - old) / between;
-  // The clock of the node says when the container started. It can be wrong, so only a time between
-  // the two points counts.
+  // The node's clock gives the start time of the container and can be wrong, so use the start time
+  // only if it is between the two points.
   const alive = point.started_at === null ? null : seconds(point.started_at, point.at);
   const longest = Math.min(between ?? Infinity, GAP_STEPS * step);
   return alive === null || alive <= 0 || alive > longest ? null : value / alive;
@@ -105,7 +105,7 @@ function rateOf(
 
 const seconds = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / 1_000;
 
-/** The last and the highest known value, and when it was highest. Null: no value is known. */
+/** Returns the last and the highest known value, and the time of the highest; null if none. */
 export function summaryOf(
   at: readonly number[],
   line: Line,
@@ -117,7 +117,7 @@ export function summaryOf(
   return most === null ? null : { now: line.at(-1) ?? null, most: most.value, mostAt: most.at };
 }
 
-/** Fewer rows for a table: each has the highest value of its part of the time. */
+/** Reduces the rows for a table: each row has the highest value of its time range. */
 export function rowsOf(
   at: readonly number[],
   lines: readonly Line[],

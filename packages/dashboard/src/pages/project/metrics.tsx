@@ -23,10 +23,10 @@ const HOURS = {
   '720': '30 days',
 } as const;
 type Hours = keyof typeof HOURS;
-/** Agents send a point a minute. */
+/** Poll interval in ms: agents send one point per minute. */
 const AGAIN_MS = 60_000;
 const TABLE_ROWS = 60;
-/** Marks of a scale of bytes are 1, 2, 4 … of a unit. */
+/** Scale steps for bytes, so that marks are 1, 2, 4 … of a unit. */
 const BYTE_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 const coresText = (value: number): string => value.toFixed(value < 10 ? 2 : 1);
@@ -156,7 +156,7 @@ type ChartOf = {
   format: (value: number) => string;
   steps?: number[];
 };
-/** A chart without any value is left out. */
+/** Returns the charts. Leaves out a chart that has no values. */
 function chartsOf({
   memory,
   limit,

@@ -1,4 +1,4 @@
-/** The control of one field of a project, by its kind. */
+/** Renders the control of one project field, depending on the field's kind. */
 import { defined } from '@berth/kit/defined';
 import { useState } from 'react';
 import {
@@ -78,7 +78,9 @@ export function Control({
 
 type NumberOfForm = Pick<FieldOfForm, 'scale' | 'nullable'>;
 
-/** The form shows a unit for people, for example MiB; the project has bytes. */
+/**
+ * Converts a number to the unit of the form: the form shows for example MiB, the project has bytes.
+ */
 function shownNumber({ scale }: NumberOfForm, value: unknown): number | null {
   if (typeof value !== 'number') return null;
   return scale === undefined ? value : Number((value / scale.by).toFixed(scale.max));
@@ -96,10 +98,10 @@ type PairsProps = {
   value: Record<string, string>;
   onChange: (value: unknown) => void;
 };
-/** Lines `NAME=value`. */
+/** A text area with one `NAME=value` per line. */
 function Pairs({ value, onChange, ...rest }: PairsProps) {
   const [typed, setTyped] = useState(pairsText(value));
-  // The person can take the value of another person instead of the typed text.
+  // If the value no longer equals the typed text, the person accepted another value.
   const text = isEqual(pairsOf(typed), value) ? typed : pairsText(value);
   if (!fitsLines(value))
     return (

@@ -1,4 +1,6 @@
-/** The draft of the settings, beside a project that other people can change meanwhile. */
+/**
+ * The draft of the settings. Other people can change the project while a person edits the draft.
+ */
 import type { Project } from '@berth/wire/project';
 import { useState } from 'react';
 import { Conflict } from '../../parts/conflict.tsx';
@@ -6,7 +8,7 @@ import { labelOf } from '../../parts/field-words.ts';
 import { type Draft, draftOf, type FormField, FORM, isEqual } from '../../parts/project-fields.ts';
 import { Code } from '../../ui/text.tsx';
 
-/** The version of the project from which the person began. */
+/** The version of the project from which the person started. */
 type Start = { draft: Draft; etag: string | null; at: string };
 
 const startOf = (project: Project, etag: string | null): Start => ({
@@ -21,22 +23,22 @@ export type SettingsDraft = {
   draft: Draft;
   setDraft: (draft: Draft) => void;
   start: Start;
-  /** Fields that the person changed. */
+  /** Fields that this person changed. */
   changed: readonly FormField[];
-  /** Fields that another person changed to another value. */
+  /** Fields that another person changed to a different value. */
   theirs: readonly FormField[];
   /** ETag of the version that the person sees. */
   tag: string | null;
-  /** Continues from the present version of the project. */
+  /** Restarts from the current version of the project with this draft. */
   continueWith: (draft: Draft) => void;
-  /** Continues from the answer of the own change. */
+  /** Restarts from the answer to the person's own change. */
   saved: (answer: Project) => void;
 };
 
 export function useSettingsDraft(project: Project, etag: string | null): SettingsDraft {
   const [start, setStart] = useState(() => startOf(project, etag));
   const [draft, setDraft] = useState(start.draft);
-  // Right after the own change, the page still has the project from before it.
+  // Right after a save, the page still has the project from before the save.
   const isOld = project.updated_at < start.at;
   const theirs = FIELD_NAMES.filter(
     (name) =>
@@ -48,7 +50,7 @@ export function useSettingsDraft(project: Project, etag: string | null): Setting
     start,
     changed: FIELD_NAMES.filter((name) => !isEqual(draft[name], start.draft[name])),
     theirs,
-    // If others changed only fields that the form does not show, the person sees the present version.
+    // If others changed only fields outside the form, the person sees the current version.
     tag: theirs.length === 0 ? etag : (start.etag ?? etag),
     continueWith: (next) => {
       setStart(startOf(project, etag));

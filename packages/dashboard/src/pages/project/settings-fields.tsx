@@ -5,7 +5,7 @@ import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
 import { Columns } from '../../ui/layout.tsx';
 import { Control, type ControlProps } from './settings-control.tsx';
 
-/** Short controls stand beside each other; the others need a line. */
+/** Returns whether a control is short: short controls share a line, the others take a full line. */
 const isShort = ({ kind }: FieldOfForm): boolean =>
   kind === 'text' || kind === 'number' || kind === 'choice';
 
@@ -16,7 +16,9 @@ type SettingsFieldsProps = {
   draft: Draft;
   onChange: (draft: Draft) => void;
   errors: Readonly<Record<string, string>>;
-  /** The person can change the project, so a builder looks into the repository for proposals. */
+  /**
+   * True if the person can change the project: then a builder reads the repository for proposals.
+   */
   canLook: boolean;
 };
 export function SettingsFields({ project, draft, onChange, errors, canLook }: SettingsFieldsProps) {
@@ -24,7 +26,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
   const findings = look.state?.url === draft.git_url ? look.found : null;
   const ports =
     findings?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
-  /** Looks when the person comes to a field, and again for another address or branch. */
+  /** Requests proposals when a field gets the focus, and after a new address or branch. */
   const ask = (): void => {
     if (canLook && draft.branch !== '') void look.ask(draft.git_url, draft.branch);
   };
@@ -48,7 +50,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
       {...proposals[field.name]}
     />
   );
-  /** A person without the right to see build arguments cannot change them. */
+  /** Hides build arguments from a person who has no right to read them. */
   const isVisible = ({ kind }: FieldOfForm): boolean => kind !== 'pairs' || !project.env_hidden;
   return (
     <>

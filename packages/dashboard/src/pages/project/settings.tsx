@@ -1,4 +1,4 @@
-/** The tab "Settings": the fields of the project, the access to its repository, its deletion. */
+/** The tab "Settings": the project's fields, the access to its repository, and its deletion. */
 import { defined } from '@berth/kit/defined';
 import { ApiError } from '@berth/wire/client';
 import type { Project } from '@berth/wire/project';
@@ -46,7 +46,7 @@ function SettingsForm({ project, etag }: TaggedProps) {
   const settings = useSettingsDraft(project, etag);
   const { draft, start, changed, theirs } = settings;
   const save = useApiMutation('patchProject', settings.saved);
-  /** The conflict already says what the error would say. */
+  /** True if the conflict note already shows the text of the error. */
   const isToldByConflict =
     theirs.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
   const reason = useProjectReasons(project)('edit_project');

@@ -1,4 +1,4 @@
-/** Readiness of the control plane, and of each of its parts. */
+/** The readiness of the control plane and of its parts. */
 import type { AnswerOf } from '@berth/wire/routes';
 import type { SystemReadiness } from '@berth/wire/system';
 import type { UseQueryResult } from '@tanstack/react-query';
@@ -10,7 +10,7 @@ import { Panel } from '../../ui/layout.tsx';
 import { type Mark, Status } from '../../ui/status.tsx';
 import { Text } from '../../ui/text.tsx';
 
-/** An earlier version of the control plane sends no readiness. */
+/** Shown if an older control plane sends no readiness. */
 const UNKNOWN: Pick<SystemReadiness, 'parts' | 'notes'> & { status: string } = {
   status: 'not known: an earlier version answers',
   parts: [],
@@ -55,7 +55,7 @@ export const Readiness = ({ system }: { system: UseQueryResult<AnswerOf<'system'
           </div>
           <Table
             label="Parts of the control plane"
-            // Broken parts come first.
+            // Sort broken parts first.
             rows={parts.toSorted((a, b) => Number(a.ok) - Number(b.ok))}
             id={({ name }) => name}
             cells={PART_COLUMNS}

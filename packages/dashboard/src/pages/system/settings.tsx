@@ -32,7 +32,7 @@ export const Settings = ({ settings }: { settings: readonly SettingInForce[] }) 
   <Panel flush title="Settings in force" id="settings">
     <Table
       label="Settings of the control plane"
-      // Settings that somebody chose come first.
+      // Sort settings without their default value first.
       rows={settings.toSorted((a, b) => isDefault(a) - isDefault(b))}
       id={({ name }) => name}
       cells={SETTING_COLUMNS}

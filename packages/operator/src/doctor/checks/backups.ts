@@ -1,4 +1,4 @@
-/** The age of the last backup, as the control plane says it. */
+/** Checks the age of the last backup, which the control plane reports. */
 import { type Check, logOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 
@@ -26,7 +26,7 @@ export const BACKUPS: Check = {
               'with it',
             remedy,
           );
-        // Without a schedule, the control plane reports any age as good.
+        // Without a schedule, the control plane accepts a backup of any age.
         if (part.ok && (target ?? '') === '')
           return finding(`there is no schedule for backups (${part.detail})`, consequence, remedy);
         if (part.ok) return ok(`backups: ${part.detail}`);

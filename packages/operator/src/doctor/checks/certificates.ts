@@ -1,6 +1,6 @@
 /**
- * Checks the certificate of BASE_DOMAIN at the reverse proxy of this machine, and the problems with
- * certificates of projects that the control plane knows.
+ * Checks the certificate of BASE_DOMAIN at the reverse proxy of this machine, and the certificate
+ * problems of projects that the control plane knows.
  */
 import {
   ABOUT_CERTIFICATES,
@@ -14,7 +14,7 @@ import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
 const DAY_MS = 86_400_000;
-/** An ACME client renews certificates of 90 days 30 days before their end. */
+/** An ACME client renews a 90-day certificate 30 days before it expires. */
 const SOON_MS = 14 * DAY_MS;
 const HTTPS_PORT = 443;
 
@@ -101,7 +101,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 
 const STORE = '/var/lib/berth-proxy/acme.json';
 
-/** Checks the mode of Traefik's store: if others can read it, Traefik uses no certificate of it. */
+/** Checks the mode of Traefik's certificate store: Traefik ignores a store that others can read. */
 async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];
@@ -115,7 +115,7 @@ async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> 
   ];
 }
 
-/** /readyz has a part `certificates` while the control plane knows about a problem. */
+/** Reads the notes of /readyz about certificates. */
 async function fromControlPlane({ instances, facts }: Context): Promise<Result[]> {
   const results = await Promise.all(
     instances

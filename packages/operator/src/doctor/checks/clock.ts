@@ -25,7 +25,7 @@ export const CLOCK: Check = {
   },
 };
 
-/** The comparison can be wrong by half of the time that the answer took. */
+/** The comparison can be wrong by half of the round-trip time. */
 async function compare({ system }: Context, url: string): Promise<Result> {
   const before = system.now();
   let date: string | null;
@@ -37,7 +37,7 @@ async function compare({ system }: Context, url: string): Promise<Result> {
   const after = system.now();
   const there = Date.parse(date ?? '');
   if (Number.isNaN(there)) return notChecked(`the clock: the answer of ${url} has no Date`);
-  // `Date` has whole seconds.
+  // The header `Date` has a resolution of 1 s.
   const ahead = (before + after) / 2 - (there + 500);
   if (Math.abs(ahead) - (after - before) / 2 - 500 <= MOST_MS)
     return ok('the clock agrees with the control plane');
@@ -50,7 +50,7 @@ async function compare({ system }: Context, url: string): Promise<Result> {
   );
 }
 
-/** Checks that the control plane's clock is synchronized: it is the reference for all others. */
+/** Checks that the control plane's clock is synchronized: all other clocks are compared with it. */
 async function isSynchronized({ system }: Context): Promise<Result> {
   const ran = await system.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'], {
     timeoutMs: HTTP_MS,

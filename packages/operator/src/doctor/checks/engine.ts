@@ -1,4 +1,4 @@
-/** The container engine of each agent, and buildx on builders. */
+/** Checks the container engine of each agent, and buildx on builders. */
 import { type Check, type Context, failedRun } from '../check.ts';
 import { finding, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
@@ -92,7 +92,7 @@ async function checkBuildx({ facts }: Context, instance: Instance): Promise<Resu
         'upgrade docker-buildx',
       ),
     ];
-  // The build has no base image, so it needs no network. It leaves no image.
+  // This build has no base image, so it needs no network, and it leaves no image behind.
   const built = await facts.docker(
     instance,
     ['buildx', 'build', '--progress=plain', '--output=type=cacheonly', '-'],

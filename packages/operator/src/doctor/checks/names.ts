@@ -1,4 +1,4 @@
-/** Checks that BASE_DOMAIN and every name below it lead to this machine. */
+/** Checks that BASE_DOMAIN and every name below it resolve to this machine. */
 import { randomBytes } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Check, Context } from '../check.ts';
@@ -19,7 +19,7 @@ export const NAMES: Check = {
     const wanted = (setting('PUBLIC_IPS') ?? '')
       .split(',')
       .flatMap((one) => (isIP(one.trim()) === 0 ? [] : [one.trim()]));
-    // Only a wildcard record answers this label.
+    // Use a random label: only a wildcard record answers it.
     const random = `berth-doctor-${randomBytes(4).toString('hex')}.${domain}`;
     return (
       await Promise.all([

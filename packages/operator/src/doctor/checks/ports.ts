@@ -1,15 +1,12 @@
 /**
- * Checks which program listens on the ports that Berth needs. A machine cannot see whether they can
- * be reached from outside.
+ * Checks which program listens on each port that Berth needs. A machine cannot check whether its
+ * ports are reachable from outside.
  */
 import { type Check, type Context, failedRun, listenOf, restartOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance, MachineRole } from '../roles.ts';
 
-/**
- * `users`: names of the programs to expect at the port. With compose, docker-proxy or the engine
- * has it.
- */
+/** `users`: programs that can listen on the port; with compose, docker-proxy or the engine. */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
 
 const BERTH = ['node', 'berth', 'MainThread', 'docker-proxy', 'dockerd', 'rootlesskit'];
@@ -22,7 +19,7 @@ const USERS: Record<MachineRole, readonly string[]> = {
   proxy: ['traefik', ...BERTH],
 };
 const SS_MS = 10_000;
-/** Port that no part of Berth must use (docs/contract.md). */
+/** No part of Berth must use this port (docs/contract.md). */
 const FORBIDDEN = 8081;
 
 export const PORTS: Check = {
@@ -68,7 +65,7 @@ function portsOf(instance: Instance): Port[] {
   return listen === null ? [] : [{ port: listen.port, what: instance.name, users, instance }];
 }
 
-/** Port -> name and process id of the program; an empty name if this user cannot see it. */
+/** Returns the program on each port; its name is empty if this user cannot see it. */
 export function listenersIn(ss: string): Map<number, { name: string; pid: string }> {
   const programByPort = new Map<number, { name: string; pid: string }>();
   for (const line of ss.split('\n')) {
@@ -104,8 +101,8 @@ function judge(
 }
 
 /**
- * Names a command for another machine: routers and firewalls treat a connection from this machine
- * to its own public address differently.
+ * Names a command to run on another machine: routers and firewalls treat a connection from this
+ * machine to its own public address differently.
  */
 function outside({ instances, all }: Context): Result[] {
   if (!instances.some(({ role }) => role === 'proxy')) return [];

@@ -87,7 +87,10 @@ const isExplained = (note: string): boolean =>
 const urlOfControlPlane = ({ settings }: Instance): string =>
   settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL';
 
-/** A note on an unset setting can be a decision. Every other note is about something that fails. */
+/**
+ * Returns a note for an unset setting, because leaving it unset can be a decision. Every other note
+ * reports a failure, so it becomes a finding.
+ */
 const ofNote = (text: string): Result =>
   / not set\b/.test(text)
     ? note(text)

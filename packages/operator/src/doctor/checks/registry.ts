@@ -156,8 +156,8 @@ const reach = ({ system }: Context, url: string): Promise<number | null> =>
   );
 
 /**
- * The registry speaks TLS with a certificate that Node.js does not know. The engine might know it:
- * the login shows that.
+ * Returns whether Node.js does not trust the TLS certificate of the registry. The engine might
+ * trust it: the login shows that.
  */
 const isUntrusted = (error: unknown): boolean => {
   const code = ((error as Error).cause as NodeJS.ErrnoException | undefined)?.code ?? '';
@@ -168,7 +168,7 @@ const isLoopback = (host: string): boolean =>
   host === 'localhost' || host === '::1' || host === '[::1]' || host.startsWith('127.');
 
 function isInsecure(json: string, address: string, host: string): boolean {
-  // An engine trusts 127.0.0.0/8 by itself.
+  // Every engine trusts 127.0.0.0/8 by default.
   if (isLoopback(host)) return true;
   const config = JSON.parse(json) as {
     IndexConfigs?: Record<string, { Secure?: boolean }>;
@@ -193,7 +193,7 @@ function contains(network: string, host: string): boolean {
   return a !== null && b !== null && Math.floor(a / size) === Math.floor(b / size);
 }
 
-/** The node's own secret; AGENT_SECRET until it has one. */
+/** Returns the node's own secret, or AGENT_SECRET if the node has no secret of its own yet. */
 async function secretOf({ system }: Context, instance: Instance): Promise<string | undefined> {
   const { settings, how, name } = instance;
   const standard =

@@ -1,6 +1,6 @@
 /**
- * Checks that only its process can read the file of a secret, that the file is not empty, and that
- * SECRETS_KEY decrypts the stored secrets.
+ * Checks that only the process that uses a secret can read its file, that the file is not empty,
+ * and that SECRETS_KEY decrypts the stored secrets.
  */
 import { dirname, join } from 'node:path';
 import { type Check, type Context, logOf } from '../check.ts';
@@ -14,7 +14,7 @@ const USERS: Partial<Record<MachineRole, string>> = {
   proxy: 'berth-proxy',
   agent: 'root',
 };
-/** User of every process in the image. */
+/** User id of every process in the image. */
 const COMPOSE_UID = 10_001;
 const IS_SECRET = /(_SECRET|_PASSWORD|_TOKEN|SECRETS_KEY|_KEY)$/;
 
@@ -96,7 +96,7 @@ async function checkFile(
             'rotate NAME (docs/rotate.md)',
         ),
       );
-    // Root reads every file.
+    // Root can read every file.
     if (uid !== undefined && uid !== 0 && access.uid !== uid)
       results.push(
         finding(
@@ -134,7 +134,7 @@ async function uidOf(
 
 /**
  * Reads the part `secrets` of /readyz: the control plane tries its key on every project key, and
- * refuses to start if it decrypts none.
+ * refuses to start if the key decrypts none of them.
  */
 async function checkKey({ facts, system }: Context, instance: Instance): Promise<Result> {
   const reached = await facts.readiness(instance);

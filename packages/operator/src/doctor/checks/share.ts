@@ -1,4 +1,7 @@
-/** The shared storage of datasets: mounted, answering, with its marker, and mounted safely. */
+/**
+ * Checks the shared storage of datasets: it must be mounted, answer, have its marker, and be
+ * mounted with safe options.
+ */
 import { join } from 'node:path';
 import { type Check, type Context, failedRun } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
@@ -133,14 +136,16 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
   return results;
 }
 
-/** Checks that the share is mounted before an agent starts: _netdev or a mount unit of systemd. */
+/**
+ * Checks that the share is mounted before an agent starts, by _netdev or a mount unit of systemd.
+ */
 async function checkOrder({ system }: Pick<Context, 'system'>, point: string): Promise<Result[]> {
   const ran = await system.run(
     ['systemctl', 'show', '--property=LoadState', '--value', '--', unitOfMount(point)],
     { timeoutMs: MOUNT_MS },
   );
   if (failedRun('systemctl', ran) !== null) return [];
-  // A mount made by hand is lost at the next boot.
+  // A manual mount is lost at the next boot.
   const fragment = await system.run(
     ['systemctl', 'show', '--property=FragmentPath', '--value', '--', unitOfMount(point)],
     {
@@ -157,7 +162,7 @@ async function checkOrder({ system }: Pick<Context, 'system'>, point: string): P
   ];
 }
 
-/** As `systemd-escape --path --suffix=mount`. */
+/** Returns the same name as `systemd-escape --path --suffix=mount`. */
 export const unitOfMount = (point: string): string => {
   const escaped = point
     .replace(/^\/+|\/+$/g, '')
@@ -169,8 +174,8 @@ export const unitOfMount = (point: string): string => {
 type Mount = { point: string; type: string; source: string; options: string[] };
 
 /**
- * Returns the mount that holds the path, or null for the root file system. The last of several
- * stacked mounts is the visible one.
+ * Returns the mount that holds the path, or null for the root file system. If several mounts are
+ * stacked, the last one is visible.
  */
 export function mountOf(path: string, mountinfo: string): Mount | null {
   let deepestMount: Mount | null = null;
@@ -190,9 +195,7 @@ const decoded = (field: string): string =>
     String.fromCharCode(Number.parseInt(octal, 8)),
   );
 
-/**
- * Mount points of network file systems in /etc/fstab that are mounted at the start of the machine.
- */
+/** Returns the mount points of network file systems in /etc/fstab that are mounted at boot. */
 const mountPoints = (fstab: string): string[] =>
   fstab.split('\n').flatMap((line) => {
     const [source = '#', point = '', type = '', options = ''] = line.trim().split(/\s+/);

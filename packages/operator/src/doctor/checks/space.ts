@@ -1,4 +1,4 @@
-/** Free space and inodes of each folder that Berth writes to. */
+/** Checks the free space and inodes of each folder that Berth writes to. */
 import { dirname, resolve } from 'node:path';
 import type { Check, Context } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';

@@ -1,11 +1,11 @@
-/** The state of each unit or container: not started, failed, or in a loop of restarts. */
+/** Checks the state of each unit or container: not started, failed, or in a restart loop. */
 import { dirname } from 'node:path';
 import { type Check, composeCommand, type Context, failedRun, logOf, unitOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import { type Instance, ROLES } from '../roles.ts';
 
 const RUN_MS = 10_000;
-/** A process that started this often and runs for less than this time restarts again and again. */
+/** A process is in a restart loop if it started this often and has run for less than this time. */
 const RESTARTS = 3;
 const STEADY_MS = 10 * 60_000;
 
@@ -136,7 +136,7 @@ async function checkCompose(
   });
 }
 
-/** Compose prints one array, or one object a line, depending on its version. */
+/** Parses the output of compose: one array, or one object per line in other versions. */
 const rowsOf = (text: string): Container[] =>
   text.trim().startsWith('[')
     ? (JSON.parse(text) as Container[])

@@ -1,6 +1,6 @@
 /**
- * Versions that Berth needs: Node.js, Traefik, the system, and agents that are not newer than their
- * control plane.
+ * Checks the versions that Berth needs: Node.js, Traefik, the system, and agents that are not newer
+ * than their control plane.
  */
 import { dirname } from 'node:path';
 import { defined } from '@berth/kit/defined';
@@ -40,7 +40,7 @@ async function system({ system }: Context): Promise<Result[]> {
   const release = parseEnv(text ?? '');
   if (release.get('ID') !== 'debian') return [];
   const version = Number(release.get('VERSION_ID') ?? Number.NaN);
-  // Testing and unstable have no number.
+  // Debian testing and unstable have no version number.
   if (Number.isNaN(version) || version >= OLDEST_DEBIAN) return [];
   return [
     finding(
