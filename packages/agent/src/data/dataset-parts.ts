@@ -46,7 +46,7 @@ export type DatasetPartsOptions = {
   storage: StorageMeter;
   listContainers: ListNodeContainers;
   log: Logger;
-  /** SVC_ROOT. It is created if it does not exist. */
+  /** SVC_ROOT; created if it does not exist. */
   root: string;
   /** DATASET_NFS_BASE_PATH. */
   share: string | undefined;
@@ -58,19 +58,21 @@ export type DatasetPartsOptions = {
   keepReleases: () => number;
   keepVersions: number;
   copiesAtOnce: number;
-  /** Called after each copy of a version, with its outcome. */
+  /** Called after each copy of a version, with its result. */
   onCopyEnded?: (ended: CopyEnd) => void;
   watermarks: Watermarks;
-  /** Images and build cache, which share the budget. Default: they are left alone. */
+  /**
+   * Images and build cache, which share the disk budget. If absent, the agent does not evict them.
+   */
   engine?: EngineSpace;
   rsync: RsyncSettings;
   /** Called when the set of cached versions has changed. */
   onChange: () => void;
-  /** How often to look for folders of dead processes. Default 60 s. */
+  /** Interval in ms between checks for folders of dead processes. Default 60 s. */
   cleanupMs?: number;
   /**
-   * Time without a heartbeat after which a process in another pid namespace counts as dead. Default
-   * 2 min.
+   * A process in another pid namespace counts as dead after this time in ms without a heartbeat.
+   * Default 2 min.
    */
   silentMs?: number;
 };
@@ -80,7 +82,9 @@ export type DatasetParts = {
   prepare: Prepare;
   inventory: Inventory;
   sweepMounts: SweepMounts;
-  /** Call once at start, when the engine answers: removes the leftovers of earlier processes. */
+  /**
+   * Call this once at start, when the engine answers: removes what previous processes left behind.
+   */
   removeLeftovers(signal: AbortSignal): Promise<void>;
   stop(): Promise<void>;
 };
@@ -99,8 +103,8 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   const trees = createTrees(layout, fetchTrees(client));
   const protectedVersions = createRefCounts();
   const isProtected = protectedVersions.has;
-  // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a
-  // version is evicted.
+  // Eviction and transfers depend on each other: eviction must keep the tree objects of a running
+  // transfer.
   let transfers: Transfers | null = null;
   const evict = createEvict({
     layout,
@@ -152,7 +156,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     keepVersions: options.keepVersions,
     log,
   });
-  // Trimming runs after the copy; the tasks that wait for the copy do not wait for it.
+  // Trimming runs in the background after a copy, so that tasks do not wait for it.
   let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);
   transfers = createTransfers(
@@ -220,7 +224,7 @@ const roomOf = (
     log,
   });
 
-/** Fetches tree objects from the control plane until it answers. */
+/** Fetches tree objects from the control plane, with retries until it answers. */
 const fetchTrees =
   (client: Client): Parameters<typeof createTrees>[1] =>
   async (id, digests, signal) => {
@@ -231,8 +235,8 @@ const fetchTrees =
   };
 
 /**
- * Removes leftovers of dead processes again and again: such a process can look alive at start,
- * because the machine restarted or a container runs beside this one.
+ * Removes leftovers of dead processes periodically. One check at start is not enough: after a
+ * reboot, or if another container runs on this machine, a dead process can still look alive.
  */
 function sweepLeftovers(
   evict: Pick<Evict, 'removeLeftovers'>,

@@ -24,20 +24,20 @@ export type Layout = {
   version(datasetId: string, version: number): string;
   meta(datasetId: string, version: number): string;
   trees(datasetId: string): string;
-  /** A deployment's folder. */
+  /** Folder of a deployment. */
   mount(deploymentId: string): string;
   mountOwner(deploymentId: string): string;
   link(deploymentId: string, name: string): string;
 };
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
-/** Whether the text has the form of an id of a dataset or a deployment. */
+/** Tells whether the text has the form of a dataset id or deployment id. */
 export const isId = (text: string): boolean => ID.test(text);
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /**
- * The functions of the layout throw on an id or a name that could lead elsewhere: both come over
- * the network.
+ * Creates the layout. Its functions throw on an id or name that could leave the folder, because
+ * both come over the network.
  */
 export function createLayout(root: string): Layout {
   const [objects, mounts] = [join(root, 'objects'), join(root, 'mounts')];
@@ -70,10 +70,10 @@ function checked(pattern: RegExp, text: string, what: string): string {
   return text;
 }
 
-/** Key of one version of one dataset in a Map. */
+/** Returns the Map key of a dataset version. */
 export const keyOf = (datasetId: string, version: number): string => `${datasetId}/v${version}`;
 
-/** Returns the version that a symlink of mounts/ points to; null for any other text. */
+/** Returns the version that a symlink in mounts/ points to; null for any other text. */
 export function targetOf(text: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] =
     /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
@@ -82,7 +82,7 @@ export function targetOf(text: string): { datasetId: string; version: number } |
 export const targetText = (datasetId: string, version: number): string =>
   `../../objects/${datasetId}/v${version}`;
 
-/** Name in .trash/{process}/; it tells which version the folder was. */
+/** Returns the folder name in .trash/{process}/, which names the version. */
 export const trashName = (datasetId: string, version: number, count: number): string =>
   `${datasetId}.v${version}.${count}`;
 export function trashedOf(name: string): { datasetId: string; version: number } | null {

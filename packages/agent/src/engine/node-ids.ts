@@ -14,8 +14,8 @@ export type NodeIds = {
   all(): readonly string[];
   add(id: string): Promise<void>;
   /**
-   * Drops ids without containers. Only the first call drops ids; a later call must not, because new
-   * containers might not be listed yet.
+   * Drops ids without containers. Only the first call does: at the start of the process, no task
+   * with an old id can be running.
    */
   seen(containers: readonly Container[], present: string): Promise<void>;
 };
