@@ -64,8 +64,8 @@ const withSession = <T>(
   );
 
 /**
- * A failure has the host keys that servers presented: an admin can trust a key that this connection
- * was the first to see.
+ * Adds the host keys that servers presented to a failure, so that an admin can trust a key that
+ * this connection was the first to see.
  */
 async function withHostKeys<T>(session: GitSession, work: () => Promise<T>): Promise<T> {
   try {

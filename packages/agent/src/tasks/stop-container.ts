@@ -3,9 +3,7 @@ import type { TaskContext } from './task.ts';
 
 const KILLED = 137;
 
-/**
- * Stops a container and says in the story if its grace period ended without an end of its program.
- */
+/** Stops a container. Adds a log line if its program did not exit within the grace period. */
 export async function stopContainer(
   docker: Pick<Docker, 'stop' | 'inspect'>,
   container: Container,
