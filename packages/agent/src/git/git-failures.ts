@@ -8,9 +8,9 @@ import type { Heads } from './repository.ts';
  */
 export const REMOTE_LINE = /^remote: ?/;
 /**
- * Tells whether git's output may contain text from the server. By default it must not: git would
- * repeat whatever answers at the address, so a developer could read internal services. An operator
- * who sets ALLOWED_GIT_HOSTS has chosen the hosts, so their messages are shown.
+ * Tells whether git would print the text of any server at the address, so that a developer could
+ * read internal services. With ALLOWED_GIT_HOSTS, the operator has chosen the hosts, and their
+ * messages help.
  */
 export const repeatsAnswers = ({
   url,

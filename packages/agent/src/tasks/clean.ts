@@ -67,7 +67,8 @@ export function createCleanHandler({
           else result.missing.push({ repository: images.repository, digest });
         }
       }
-      // Check this first: with a wrong address, every rollback would be refused.
+      // If all kept images are missing, the address is probably wrong. A report would then refuse
+      // every rollback.
       if (
         url !== undefined &&
         kept > 0 &&

@@ -3,7 +3,9 @@ import type { TaskContext } from './task.ts';
 
 const KILLED = 137;
 
-/** Stops a container. Adds a log line if its program did not exit within the grace period. */
+/**
+ * Stops a container. Adds a log line and a note if its program was killed after the grace period.
+ */
 export async function stopContainer(
   docker: Pick<Docker, 'stop' | 'inspect'>,
   container: Container,
