@@ -18,7 +18,7 @@ export class Stopped extends Error {
 export const reasonOf = (signal: AbortSignal): Error =>
   signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason));
 
-/** Resolves after `ms`; rejects with the signal's reason when that comes first. */
+/** Resolves after `ms`. Rejects with the signal's reason if the signal aborts first. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(reasonOf(signal));
