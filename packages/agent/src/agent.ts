@@ -1,8 +1,8 @@
 /**
- * Starts and stops an agent. main.ts and the tests start it in the same way.
+ * Starts and stops an agent, for main.ts and for the tests.
  *
  *   state folder -> parts (engine, disks, dataset cache) -> handlers -> registration loop
- *                                                                          └ after the first registration: configuration, tasks, events
+ *                         after the first registration: configuration, tasks, events ┘
  */
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/spans';

@@ -1,5 +1,5 @@
 /**
- * Wires, by hand, the parts of an agent that work on this machine. Each function below adds a room:
+ * Creates and connects the parts of an agent. Each function below adds a group of parts:
  *
  *   control plane -> engine -> network -> disk -> datasets and volumes -> the rest
  */

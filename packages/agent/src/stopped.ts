@@ -1,7 +1,7 @@
 /**
- * Why work was stopped from outside. It is the reason of the abort signal, so the work receives it.
+ * The reason for which work was stopped from outside. It is the reason of the work's abort signal.
  *
- * cancelled   the control plane asked for it: clean up, then report `cancelled`
+ * cancelled   the control plane cancelled the task: clean up, then report `cancelled`
  * lost        another attempt has the task, or the task has ended: clean up, report nothing
  * shutdown    this process ends: clean up, report nothing; the control plane offers the task again
  */

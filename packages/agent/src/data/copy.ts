@@ -1,11 +1,11 @@
 /**
- * One round of a copy; transfer.ts repeats rounds.
+ * Runs one round of a copy; transfer.ts repeats rounds.
  *
- *   tree objects -> staging folder with folders, symlinks, hard links -> room -> rsync -> verify ->
- *   sync -> rename
+ *   tree objects -> staging folder with folders, symlinks, hard links -> reserve disk space ->
+ *   rsync -> verify -> sync -> rename
  *
- * A file that differs from the manifest ends the round as `wrong`. The round's correct files stay,
- * and the next round links them.
+ * If a file differs from the manifest, the round ends as `wrong`. Its correct files stay, and the
+ * next round links them.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { TreeFormatError } from '@berth/wire/tree';

@@ -1,12 +1,14 @@
 /**
  * Wires the dataset parts of a deploy node (docs/data.md). Read this file first: the other files of
- * this room take each other as parameters, and only here you see which one gets which.
+ * this folder receive each other as parameters, and only this file shows which one gets which.
  *
- *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
- *      │                                      │
- *      └─ prepare: symlinks, the share         └─ disk/eviction ──> evict ──> versions that nothing pins
+ *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions
+ *      │                          │
+ *      └─ prepare: symlinks,      └─ disk/eviction ──> evict ──> versions that no symlink pins
+ *         the share
+ *   layout.ts: paths of all files
  *
- * volumes/ has the volumes of projects, which are no datasets.
+ * volumes/ manages the volumes of projects, which are not datasets.
  */
 import { createLimit } from '@berth/kit/limit';
 import { defined } from '@berth/kit/defined';

@@ -1,15 +1,17 @@
 /**
- * The folders and files of the agent under SVC_ROOT. docs/contract.md "Mount modes" promises the
- * first two; the rest is internal.
+ * Paths of the agent's folders and files under SVC_ROOT. docs/contract.md "Mount modes" promises the
+ * first two; the others are internal.
  *
- *   objects/{dataset_id}/v{version}          a complete version: it appears by one rename, and nothing is written below it afterwards
- *   mounts/{deployment_id}/{dataset name}    relative symlink to a version; it also pins the version against eviction
+ *   objects/{dataset_id}/v{version}          a complete version: created by one rename, and never
+ *                                            changed afterwards
+ *   mounts/{deployment_id}/{dataset name}    relative symlink to a version, which also pins the
+ *                                            version against eviction
  *   objects/{dataset_id}/.v{version}.json    the version's meta data (versions.ts)
  *   objects/{dataset_id}/.trees/{xx}/{hex}   tree objects of its versions, by digest (trees.ts)
  *   mounts/{deployment_id}/.deployment.json  the folder's owner (mounts.ts)
  *   .staging/{process}/                      running copies (work-folders.ts)
  *   .trash/{process}/                        folders that are about to be deleted
- *   .copy-rate.json                          speed of recent copies in bytes per second (copy-rate.ts)
+ *   .copy-rate.json                          speed of recent copies in bytes/s (copy-rate.ts)
  */
 import { join } from 'node:path';
 

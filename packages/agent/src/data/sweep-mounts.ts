@@ -1,10 +1,10 @@
 /**
- * Removes the mount folders that no deployment needs; a removed folder no longer pins its versions.
- * A folder stays
- * - while its deployment has a container, running or stopped;
- * - for the newest generations of each project that has a container, because a rollback goes there;
- * - while a task prepares it;
- * - if another agent made it on this SVC_ROOT.
+ * Removes mount folders that no deployment needs; a removed folder no longer pins its versions. A
+ * folder stays in each of these cases:
+ * - its deployment has a container, running or stopped;
+ * - it is one of the newest generations of a project that has a container, as a rollback target;
+ * - a task is preparing it;
+ * - another agent on this SVC_ROOT created it.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../engine/node-ids.ts';

@@ -1,12 +1,13 @@
 /**
- * A copy of one version from its first round to its end, and the tasks that wait for it.
+ * Copies one version, from the first round to the last, for all tasks that wait for it.
  *
  *   round ──all files correct──> done
- *     │ some files differ from the manifest: the source changed
- *     └> rescan ─> the version that the source has become ─> next round; after MAX_ROUNDS rounds `dataset_moving`
+ *     │ some files differ from the manifest, because the source changed
+ *     └> rescan ─> the version that the source is now ─> next round;
+ *        after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each task can stop waiting; when the last one stops, the transfer ends. Its staging folder is
- * removed before the end is reported.
+ * Each task can stop waiting. When the last one stops, the transfer is aborted. The staging folder is
+ * removed before the result is reported.
  */
 import { join } from 'node:path';
 import type { Limit } from '@berth/kit/limit';

@@ -1,8 +1,8 @@
 /**
- * The images that this node can remove to make room. An image stays
- * - while a container was made from it, or a task protects it;
- * - if somebody else gave it a name: its removal would free nothing;
- * - if a kept release needs it and the registry does not have it: then this node has the only copy.
+ * Finds the images that this node can remove to make room. An image stays in each of these cases:
+ * - a container was created from it, or a task protects it;
+ * - it also has a name that is not Berth's, so that its removal would free no space;
+ * - a kept release needs it and the registry does not have it: this node has the only copy.
  */
 import type { EvictableImage } from '@berth/wire/node';
 import { imageOrder } from '@berth/wire/eviction';

@@ -1,13 +1,13 @@
 /**
- * Removes old images from this node, in the background after each task; the registry still has
- * them.
+ * Removes old images from this node, in the background after each task. The registry still has them.
  *
- * - Of each project, the newest KEEP_RELEASES images stay.
- * - All images go when the project was deleted.
- * - All images go a week after the newest was built, if the node has no container of the project.
+ * - For each project, the newest KEEP_RELEASES images stay.
+ * - If the project was deleted, all its images are removed.
+ * - If the node has no container of the project, all its images are removed a week after the newest
+ *   was built.
  *
- * An image is never removed by force, while a container was made from it, or while a task protects
- * it. eviction.ts removes more when the disk is full.
+ * An image is never removed by force, and stays while a container uses it or a task protects it.
+ * eviction.ts removes more images when the disk is full.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from '@berth/kit/ref-count';

@@ -1,16 +1,19 @@
 /**
- * Firewall rules (iptables) around the published ports of projects and around the control plane.
+ * Manages firewall rules (iptables) for the published ports of projects and for the control plane.
  * Two paths lead to a published port:
  *
- *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
- *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
+ *   from other machines   the engine rewrites the address,
+ *                         then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
+ *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL,
+ *                         then the engine's docker-proxy
  *
- * With PROXY_IPS, only the reverse proxy passes. Without, containers of projects and build steps
- * are stopped, which no proxy is among, and every other host passes. The agent's own probe comes
- * from the node itself, and neither chain stops it.
+ * With PROXY_IPS, the rules let only the reverse proxy pass. Without PROXY_IPS, they block only
+ * containers of projects and build steps, because no reverse proxy runs there. The agent's own probe
+ * comes from the node itself, and neither chain blocks it.
  *
- *   BERTH-CONTROL   on both paths: containers of projects to the control plane, and to published ports of other nodes
- *   BERTH-BUILDS    the same for build steps, by the agent of a builder
+ *   BERTH-CONTROL   on both paths: blocks containers of projects from the control plane, and from
+ *                   published ports of other nodes
+ *   BERTH-BUILDS    the same for build steps, created by the agent of a builder
  */
 import { readFile } from 'node:fs/promises';
 import { defined } from '@berth/kit/defined';

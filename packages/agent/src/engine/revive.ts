@@ -1,15 +1,16 @@
 /**
- * Starts containers that should run and do not, after an engine restart. Engine 20.10, when it
- * alone was killed, stops the containers that outlived it and does not restart them, whatever their
- * restart policy is. Without this, a project would be down until a person starts it.
+ * Starts containers that should run but are stopped after an engine restart. If only engine 20.10 is
+ * killed, it stops the surviving containers at its next start and does not restart them, whatever
+ * their restart policy is. A project would then be down until a person starts it.
  *
- *   watching ──the event stream broke──▶ suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
+ *   watching ──the event stream broke──▶ suspicious
+ *   suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
  *   just started ──the engine process differs from the one at the last check──▶ suspicious
  *
- * While suspicious, the agent starts each exited container that ran at the last check, that has its
- * restart policy, and that no agent stopped on purpose. A container that a person stops while the
- * engine runs is seen as stopped before the agent becomes suspicious. The last check and the
- * agent's own stops are saved on disk, because agent and engine may end together.
+ * While suspicious, the agent starts each exited container that ran at the last check, has its
+ * restart policy, and was not stopped on purpose by an agent. If a person stops a container while the
+ * engine runs, the agent sees this before it becomes suspicious. The last check and the agent's own
+ * stops are saved on disk, because agent and engine might be killed together.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRunMemory, type RunMemory } from './run-memory.ts';

@@ -1,10 +1,11 @@
 /**
  * Follows the log of one deployment's container and sends its lines, until it is stopped. It always
- * reads as fast as the container prints; outbox.ts drops what is too much.
+ * reads as fast as the container prints; outbox.ts drops lines that exceed the limits.
  *
- *   container runs: the engine's log ──ends──▶ container gone: say so (`end`) and stop
- *         ▲                              └───▶ container exited: wait until it starts again, go on after the last line
- *         └──────────────────────────────────────────┘
+ *   container runs: read the engine's log ──log ends──▶ container removed: send `end` and stop
+ *         ▲                                  └───▶ container exited: wait until it is restarted,
+ *         │                                        then continue after the last line
+ *         └────────────────────────────────────────┘
  */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';

@@ -1,18 +1,17 @@
 /**
- * deploy: starts one container beside the one that serves now, and reports its port only after it
- * answered from outside.
+ * Task `deploy`: starts a container beside the one that serves now, and reports its port only after
+ * it has answered a probe from outside.
  *
- *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest ->
- *   (recreate: stop the old containers) -> run on a port of its own -> probe -> restart policy ->
- *   report
+ *   adopt or remove containers of previous attempts -> prepare datasets -> pull by digest ->
+ *   (recreate: stop the old containers) -> run on its own port -> probe -> restart policy -> report
  *
- * When a step fails, the attempt sends the container's last log lines and removes it. The container
- * that served before goes on serving; with `recreate` it is started again. The restart policy comes
- * last: before it, an exit is final and has its exit code.
+ * If a step fails, the attempt sends the container's last log lines and removes the container. The
+ * old container keeps serving; with `recreate` it is restarted. The restart policy is set last,
+ * because before that, an exit is final and keeps its exit code.
  *
- * An attempt removes only its own container (attempt-container.ts), because a later attempt, even
- * of another agent, might have adopted one. The retire task removes the containers of other
- * deployments, when the new version is live.
+ * An attempt removes only its own container (attempt-container.ts), because a later attempt, even one
+ * of another agent, might have adopted a container. The retire task removes containers of other
+ * deployments after the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';

@@ -3,12 +3,15 @@
  * "Completion").
  *
  *   claim ──> work ──> flush the log ──> report ──> accepted (200)
- *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product
- *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or no longer listed: `lost`; cancel requested: `cancelled`
+ *     │ 404, 409  │                        │ 404, 409: another attempt has the task:
+ *     │           │                        └> discard the product
+ *     └> not this agent's task
+ *                 └ meanwhile: renew after each third of the lease;
+ *                   409, or no longer listed: `lost`; cancel requested: `cancelled`
  *
- * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The
- * report is repeated until it is answered. If the process dies before that, the control plane
- * offers the task again.
+ * `cancelled` is reported. `lost` and `shutdown` are not: the work only cleans up after itself. The
+ * report is repeated until the control plane answers. If the process dies before that, the control
+ * plane offers the task again.
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';

@@ -1,18 +1,19 @@
 /**
- * The volumes on this node: folders that outlive deployments.
+ * Manages the volumes on this node: folders that outlive deployments.
  *
  *   volumes/{project_id}/{name}        mounted into the containers of the project
- *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/data/volumes.ts). Containers cannot reach it
- *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
+ *   volumes/{project_id}/.copy.json    the mark: the id of this copy, out of reach of containers
+ *                                      (control-plane/src/domain/data/volumes.ts)
+ *   volumes/.incoming/{copy}/          a copy that is being received; it is published by one rename
  *   volumes/.left/{copy}/              an older copy of a returned project; deleted only on request
  *
- * A folder is mounted only if the mark has the id of the task. A missing folder is created only if
- * the task says that it never existed: a project never starts with an empty or an older folder in
- * place of its own.
+ * A folder is mounted only if its mark has the copy id of the task. A missing folder is created only
+ * if the task says that it never existed, so that a project never starts with an empty or older folder
+ * in place of its own.
  *
- * Only the owner of the agent can enter `volumes` and what is directly below it: a program that a
- * container marks setuid would run as root for every user of the node otherwise. Containers do not
- * need to enter these folders, because the engine mounts the folder of the volume.
+ * Only the agent's user can enter `volumes` and the folders directly below it. Otherwise, a program
+ * that a container marks setuid would run as root for every user of the node. Containers do not need
+ * to enter these folders, because the engine mounts the folder of the volume.
  */
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
