@@ -1,6 +1,6 @@
 /**
- * Paths of the agent's folders and files under SVC_ROOT. docs/contract.md "Mount modes" promises the
- * first two; the others are internal.
+ * Paths of the agent's folders and files under SVC_ROOT. docs/contract.md "Mount modes" promises
+ * the first two; the others are internal.
  *
  *   objects/{dataset_id}/v{version}          a complete version: created by one rename, and never
  *                                            changed afterwards

@@ -6,8 +6,8 @@
  *     └> rescan ─> the version that the source is now ─> next round;
  *        after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each task can stop waiting. When the last one stops, the transfer is aborted. The staging folder is
- * removed before the result is reported.
+ * Each task can stop waiting. When the last one stops, the transfer is aborted. The staging folder
+ * is removed before the result is reported.
  */
 import { join } from 'node:path';
 import type { Limit } from '@berth/kit/limit';

@@ -1,5 +1,6 @@
 /**
- * Removes old images from this node, in the background after each task. The registry still has them.
+ * Removes old images from this node, in the background after each task. The registry still has
+ * them.
  *
  * - For each project, the newest KEEP_RELEASES images stay.
  * - If the project was deleted, all its images are removed.

@@ -40,7 +40,7 @@ export async function readInside(
   try {
     await exitCodeOf(engine, container, ['cat', ...paths], late, output.add);
   } catch (error) {
-    // Some files may be unreadable: return the part that was read.
+    // Some files might be unreadable: return the part that was read.
     if (!late.aborted && !isEngineFailure(error)) throw error;
   }
   return output.texts().stdout || null;

@@ -1,7 +1,7 @@
 /**
  * Saves all ids that this agent's node has had. They tell which containers on the engine belong to
  * this agent. A node that was deleted and registers again gets a new id, but its containers with
- * the old id still belong to it. The agent drops an old id when no container has it any more.
+ * the old id still belong to it. The agent drops an old id with the last container that has it.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';

@@ -8,8 +8,8 @@
  *                         then the engine's docker-proxy
  *
  * With PROXY_IPS, the rules let only the reverse proxy pass. Without PROXY_IPS, they block only
- * containers of projects and build steps, because no reverse proxy runs there. The agent's own probe
- * comes from the node itself, and neither chain blocks it.
+ * containers of projects and build steps, because no reverse proxy runs there. The agent's own
+ * probe comes from the node itself, and neither chain blocks it.
  *
  *   BERTH-CONTROL   on both paths: blocks containers of projects from the control plane, and from
  *                   published ports of other nodes

@@ -9,7 +9,7 @@ import { pause, reasonOf } from '../stopped.ts';
 export type ProbeTarget = {
   host: string;
   port: number;
-  /** Path of the health check: a status below 400 passes. Null: any HTTP answer passes. */
+  /** Path of the health check: a status below 400 passes. If null, any HTTP answer passes. */
   healthPath: string | null;
   /**
    * The address that visitors use; null if unknown. An application with a list of allowed hosts

@@ -1,16 +1,16 @@
 /**
- * Starts containers that should run but are stopped after an engine restart. If only engine 20.10 is
- * killed, it stops the surviving containers at its next start and does not restart them, whatever
- * their restart policy is. A project would then be down until a person starts it.
+ * Starts containers that should run but are stopped after an engine restart. If only engine 20.10
+ * is killed, it stops the surviving containers at its next start and does not restart them,
+ * whatever their restart policy is. A project would then be down until a person starts it.
  *
  *   watching ──the event stream broke──▶ suspicious
  *   suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
  *   just started ──the engine process differs from the one at the last check──▶ suspicious
  *
  * While suspicious, the agent starts each exited container that ran at the last check, has its
- * restart policy, and was not stopped on purpose by an agent. If a person stops a container while the
- * engine runs, the agent sees this before it becomes suspicious. The last check and the agent's own
- * stops are saved on disk, because agent and engine might be killed together.
+ * restart policy, and was not stopped on purpose by an agent. If a person stops a container while
+ * the engine runs, the agent sees this before it becomes suspicious. The last check and the agent's
+ * own stops are saved on disk, because agent and engine might be killed together.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRunMemory, type RunMemory } from './run-memory.ts';

@@ -1,7 +1,7 @@
 /**
- * Clones and inspects repositories from untrusted servers: no prompts, no hooks, no configuration of
- * the machine, only https, http and ssh, no redirect to another host, only trusted ssh host keys, and
- * limits for stalls and for the total time.
+ * Clones and inspects repositories from untrusted servers: no prompts, no hooks, no configuration
+ * of the machine, only https, http and ssh, no redirect to another host, only trusted ssh host
+ * keys, and limits for stalls and for the total time.
  *
  *   git.ts ──> clone.ts, look.ts, repository.ts ──> transfer.ts (redirects) ──> run-git.ts
  *     └ git-session.ts: which key or token a server gets

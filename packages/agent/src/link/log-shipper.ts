@@ -1,14 +1,14 @@
 /**
- * Sends a task's log lines in batches while the task runs. A batch keeps its number and lines until it
- * is accepted, so the control plane stores it only once even if it is sent twice.
+ * Sends a task's log lines in batches while the task runs. A batch keeps its number and lines until
+ * it is accepted, so the control plane stores it only once even if it is sent twice.
  *
  *   idle -> (push) waiting for flushMs -> sending -> waiting or idle
  *   any -> closed (lease lost, or all lines sent)
  *
  * Lines wait in memory. When there are many, `room` makes a program wait (build/build-spool.ts), so
- * that no line is lost. A control plane that does not answer must not stop a build: a program waits at
- * most 30 s for an accepted batch, and 5 min in total. After that, each new line beyond the limits
- * replaces the oldest one, and a line in the log says how many lines were dropped and why.
+ * that no line is lost. A control plane that does not answer must not stop a build: a program waits
+ * at most 30 s for an accepted batch, and 5 min in total. After that, each new line beyond the
+ * limits replaces the oldest one, and a line in the log says how many lines were dropped and why.
  */
 import { defined } from '@berth/kit/defined';
 import { MAX_LINE } from '@berth/kit/lines';

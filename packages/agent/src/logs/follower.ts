@@ -162,7 +162,7 @@ type Begin = {
   since: string | null;
   /** The read skips the lines up to this cursor, which must be in the log. */
   after: LogCursor | null;
-  /** True when the line of `after` was found. Null: the first line of the read decides. */
+  /** True if the line of `after` was found; null if the first line of the read decides this. */
   isMet: boolean | null;
 };
 

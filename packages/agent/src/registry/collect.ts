@@ -1,13 +1,13 @@
 /**
- * Runs the registry's own garbage collection. A push during the collection would lose layers, so the
- * registry is read-only meanwhile:
+ * Runs the registry's own garbage collection. A push during the collection would lose layers, so
+ * the registry is read-only meanwhile:
  *
  *   marker ─▶ configuration read-only ─▶ restart ─▶ the registry refuses uploads ─▶ garbage-collect
  *          ─▶ configuration as before ─▶ restart ─▶ the registry accepts uploads ─▶ marker removed
  *
- * If any step is interrupted, `recover` makes the registry writable again: after each failure, before
- * each attempt, and at each start. The second restart is also needed because a running registry still
- * remembers blobs that the collection deleted.
+ * If any step is interrupted, `recover` makes the registry writable again: after each failure,
+ * before each attempt, and at each start. The second restart is also needed because a running
+ * registry still remembers blobs that the collection deleted.
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -9,8 +9,8 @@
  * old container keeps serving; with `recreate` it is restarted. The restart policy is set last,
  * because before that, an exit is final and keeps its exit code.
  *
- * An attempt removes only its own container (attempt-container.ts), because a later attempt, even one
- * of another agent, might have adopted a container. The retire task removes containers of other
+ * An attempt removes only its own container (attempt-container.ts), because a later attempt, even
+ * one of another agent, might have adopted a container. The retire task removes containers of other
  * deployments after the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';

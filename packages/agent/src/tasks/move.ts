@@ -2,13 +2,13 @@
  * Task `move`: copies the volumes of a project to another node. Both nodes have a task, and the
  * control plane passes on the bytes.
  *
- *   send      check that no container of the project runs -> tar -> chunks -> read all files again ->
- *             report their digest
- *   receive   chunks -> tar below volumes/.incoming -> flush -> read all files -> rename to the final
- *             place -> report their digest
+ *   send      check that no container of the project runs -> tar -> chunks ->
+ *             read all files again -> report their digest
+ *   receive   chunks -> tar below volumes/.incoming -> flush -> read all files ->
+ *             rename to the final place -> report their digest
  *
- * The control plane uses the new copy only if both digests are equal. The sender changes no files. If
- * sender or receiver restarts, a new stream begins.
+ * The control plane uses the new copy only if both digests are equal. The sender changes no files.
+ * If sender or receiver restarts, a new stream begins.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

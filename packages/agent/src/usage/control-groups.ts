@@ -1,11 +1,11 @@
 /**
- * Finds and reads the control groups of containers, versions 2 and 1. The engine names a container's
- * group after its full id, so the group is found by that name, wherever the engine creates it:
- * `docker/ID`, `system.slice/docker-ID.scope`, or below its `--cgroup-parent`.
+ * Finds and reads the control groups of containers, versions 2 and 1. The engine names a
+ * container's group after its full id, so the group is found by that name, wherever the engine
+ * creates it: `docker/ID`, `system.slice/docker-ID.scope`, or below its `--cgroup-parent`.
  *
  *   version 2   one hierarchy: /sys/fs/cgroup/…/ID
- *   version 1   one hierarchy per controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` can share
- *               `cpu,cpuacct`
+ *   version 1   one hierarchy per controller: /sys/fs/cgroup/memory/…/ID;
+ *               `cpu` and `cpuacct` can share `cpu,cpuacct`
  */
 import { access, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

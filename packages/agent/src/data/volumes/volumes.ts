@@ -7,13 +7,13 @@
  *   volumes/.incoming/{copy}/          a copy that is being received; it is published by one rename
  *   volumes/.left/{copy}/              an older copy of a returned project; deleted only on request
  *
- * A folder is mounted only if its mark has the copy id of the task. A missing folder is created only
- * if the task says that it never existed, so that a project never starts with an empty or older folder
- * in place of its own.
+ * A folder is mounted only if its mark has the copy id of the task. A missing folder is created
+ * only if the task says that it never existed, so that a project never starts with an empty or
+ * older folder in place of its own.
  *
  * Only the agent's user can enter `volumes` and the folders directly below it. Otherwise, a program
- * that a container marks setuid would run as root for every user of the node. Containers do not need
- * to enter these folders, because the engine mounts the folder of the volume.
+ * that a container marks setuid would run as root for every user of the node. Containers do not
+ * need to enter these folders, because the engine mounts the folder of the volume.
  */
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
