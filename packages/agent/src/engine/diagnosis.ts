@@ -157,7 +157,7 @@ export type ProbeFacts = {
   healthPath: string | null;
   probeSeconds: number;
   last: ProbeAnswer | null;
-  /** Null if the listeners could not be read. */
+  /** Ports on which the container listens; null if they could not be read. */
   listeners: readonly Listener[] | null;
   /** TCP ports of EXPOSE. */
   exposed: readonly number[];

@@ -123,8 +123,8 @@ export type Docker = {
     signal: AbortSignal,
   ): Promise<number>;
   /**
-   * Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed, registry_refused,
-   * disk_full, engine_unavailable.
+   * Pulls an image. Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed,
+   * registry_refused, disk_full, engine_unavailable.
    */
   pull(ref: string, options: PullOptions): Promise<void>;
   /**

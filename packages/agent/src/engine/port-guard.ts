@@ -66,7 +66,10 @@ export type PortGuardDeps = {
   engineMs?: number;
 };
 
-/** A reverse proxy serves all projects on these ports, so no rule must block them for containers. */
+/**
+ * On these ports of the control plane's address, a reverse proxy also serves all projects, so the
+ * rules must not block them for containers.
+ */
 const SHARED_PORTS = [80, 443];
 /** Minimum time in ms between two checks of the rules without PROXY_IPS. */
 const PERIOD_MS = 10_000;

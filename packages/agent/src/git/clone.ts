@@ -18,9 +18,9 @@ export type CloneSpec = {
   commit: string | null;
   /** Allowed hosts of submodules. Empty: any host. Undefined: only the host of `url`. */
   allowedHosts: readonly string[] | undefined;
-  /** Whether submodules are fetched. */
+  /** True if submodules are fetched. */
   submodules: boolean;
-  /** Whether Git LFS files are fetched. Default false. */
+  /** True if Git LFS files are fetched. Default false. */
   lfs?: boolean;
   /** Deploy key, git token and trusted host keys; null if the control plane is an older version. */
   access: GitAccess | null;

@@ -48,8 +48,8 @@ const MAX_QUEUED = 50;
 const MAX_KNOWN = 2_000;
 const READS_AT_ONCE = 2;
 /**
- * Delay in ms before the last lines are read. The engine stores them a moment after the exit, and
- * restarts the container after 100 ms at the earliest.
+ * Margin in ms after the end of a run in which its last lines can still arrive. The engine restarts
+ * a container after 100 ms at the earliest.
  */
 const LAST_LINES_MS = 50;
 /** Minimum time in ms between two reports of a container that the engine restarts repeatedly. */

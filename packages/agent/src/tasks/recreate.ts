@@ -43,7 +43,10 @@ export async function otherContainers(
     .sort((a, b) => generation(b) - generation(a));
 }
 
-/** Returns the container that served before; if none did, the newest that ran; or null. */
+/**
+ * Returns the container that served before, else a running one. If `replaces` is unknown and no
+ * container runs, returns the newest one.
+ */
 export function containerToRestart(
   others: readonly Container[],
   { replaces }: DeployTask['payload'],
