@@ -48,9 +48,9 @@ export type DatasetPartsOptions = {
   storage: StorageMeter;
   listContainers: ListNodeContainers;
   log: Logger;
-  /** SVC_ROOT; created if it does not exist. */
+  /** The setting SVC_ROOT; the folder is created if it does not exist. */
   root: string;
-  /** DATASET_NFS_BASE_PATH. */
+  /** The setting DATASET_NFS_BASE_PATH. */
   share: string | undefined;
   /**
    * The agent's id, which survives a restart; it marks this agent's mount folders on a shared

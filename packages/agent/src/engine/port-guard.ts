@@ -57,7 +57,7 @@ export type PortGuardDeps = {
   /** The agent’s id, which marks its networks. */
   owner: string;
   log: Logger;
-  /** For tests. */
+  /** Replaced by tests. */
   run?: Parameters<typeof createPortRule>[0]['run'];
   isRoot?: boolean;
   interfaces?: () => Promise<ReadonlySet<string>>;

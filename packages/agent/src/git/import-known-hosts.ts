@@ -15,7 +15,7 @@ import { knownHosts } from './host-keys.ts';
 export type ImportOptions = {
   client: Client;
   nodeId: string;
-  /** git’s folder (handlers.ts). */
+  /** git’s HOME folder (handlers.ts). */
   homeDir: string;
   /** Debian’s ssh hashes host names in known_hosts, so only these hosts can be found there. */
   sshKeyHosts: readonly string[];
