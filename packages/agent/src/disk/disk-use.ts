@@ -88,8 +88,8 @@ export function createDiskUse({
 }
 
 /**
- * Returns `evictable`; absent while the engine's disk is unknown: then the control plane evicts no
- * image there.
+ * Returns `evictable`; absent while the engine's disk is unknown: then none of its images is
+ * evicted.
  */
 function evictableOf(contents: EngineContents | null): Pick<NodeDisk, 'evictable'> {
   if (contents === null || contents.disk === null) return {};
