@@ -1,6 +1,6 @@
 /**
- * A process that hangs in the kernel (a share that does not answer) cannot be killed. The agent
- * stops waiting for it.
+ * Stops waiting for a process that hangs in the kernel, for example on a share that does not
+ * answer, because it cannot be killed.
  */
 import { reasonOf } from './stopped.ts';
 
@@ -9,8 +9,8 @@ export class AbandonedError extends Error {
 }
 
 /**
- * Waits for `work`, at most `limitMs`, and at most `graceMs` after the signal was aborted. After
- * that it rejects with AbandonedError, or with the signal's reason, and `work` goes on alone.
+ * Waits for `work` at most `limitMs`, and at most `graceMs` after the signal aborts. Then rejects
+ * with AbandonedError or the signal's reason, while `work` continues in the background.
  */
 export async function orAbandon<T>(
   work: Promise<T>,
@@ -32,7 +32,7 @@ export async function orAbandon<T>(
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
   });
-  // Abandoned work can still fail; its error has no reader.
+  // Abandoned work can still fail: handle its rejection here.
   work.catch(() => undefined);
   try {
     return await Promise.race([work, late]);

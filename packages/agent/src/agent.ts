@@ -1,8 +1,8 @@
 /**
- * Starts and stops an agent. main.ts and the tests start it in the same way.
+ * Starts and stops an agent, for main.ts and for the tests.
  *
  *   state folder -> parts (engine, disks, dataset cache) -> handlers -> registration loop
- *                                                                          └ after the first registration: configuration, tasks, events
+ *                         after the first registration: configuration, tasks, events ┘
  */
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/spans';
@@ -41,12 +41,12 @@ import { createWritable } from './disk/writable.ts';
 
 export type Agent = {
   readiness(): Promise<Readiness>;
-  /** Port of /healthz, /readyz and /metrics; null if LISTEN is not set. */
+  /** Returns the port of /healthz, /readyz and /metrics; null if LISTEN is not set. */
   healthPort(): number | null;
   nodeId(): string | null;
-  /** Settings that change while the agent runs. */
+  /** Replaces settings that can change while the agent runs. */
   replace: Replace<typeof AGENT_SETTINGS>;
-  /** Takes no new tasks, ends the running ones, and resolves. */
+  /** Stops taking new tasks, ends the running ones, and resolves when the agent has stopped. */
   stop(): Promise<void>;
 };
 
@@ -56,14 +56,14 @@ const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /**
- * Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would
- * count them as lost.
+ * Maximum number of claimed copies, which wait for COPIES_AT_ONCE inside the agent. If they waited
+ * unclaimed, the control plane would count them as lost.
  */
 const SYNCS_AT_ONCE = 200;
-/** A part of the 20 s that closing can take (main.ts). */
+/** Time in ms to end running tasks, within the 20 s that a shutdown can take (main.ts). */
 const DRAIN_MS = 8_000;
 
-/** The agent while it runs. The functions below take it first. */
+/** State of a running agent, and first parameter of the functions below. */
 type Running = {
   config: AgentOptions;
   log: Logger;
@@ -79,11 +79,14 @@ type Running = {
   background: Background;
   wakeRegistration: () => void;
 };
-/** Set after the parts, which ask for them only later. */
+/** Dependencies that are created after the parts, which use them only later. */
 type Later = {
   registry: RegistrySettings | null;
   registration: Registration | null;
-  /** A part that asks for a registration earlier gets the first one, which comes anyway. */
+  /**
+   * Null until the registrations start. A part that requests a registration before then gets the
+   * first one anyway.
+   */
   loop: Loop | null;
 };
 
@@ -111,7 +114,7 @@ export async function startAgent(
     nodeId: () => registration.nodeId(),
     replace: replaceCredentials(running),
     async stop() {
-      // End the tasks first, while leases are still renewed and reports still arrive.
+      // End the tasks first, while leases can still be renewed and reports can still be sent.
       await tasks.drain(DRAIN_MS);
       ending.abort();
       await loop.stop();
@@ -180,14 +183,14 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
   const handlers = createHandlers(config, parts, { registry, cleaning, state });
-  /** The registry's password might have been changed: fetch it for the next task. */
+  /** The registry's password might have changed: fetch it for the next task. */
   const onFailure = (code: string): void => {
     if (code === 'registry_refused') fetchSettings(running);
   };
   return createTaskLoop({
     client,
     log,
-    // No tasks before the registry settings are known: they would fail.
+    // Poll no tasks before the registry settings are known, because tasks would fail.
     nodeId: () => (registry.current() === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing }),
     limits: {
@@ -207,7 +210,7 @@ function beginAfterFirstList(
   { parts, cleaning, registration, background, signal, log }: Running,
   open: readonly Task[],
 ): Promise<void> {
-  // A clean-up that is still open is continued: it makes the registry writable first.
+  // If a clean-up task is open, give it time to resume: it makes the registry writable first.
   const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
   if (cleaning !== null)
     background.run('registry', keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log));
@@ -217,7 +220,7 @@ function beginAfterFirstList(
 const fetchSettings = ({ background, registry }: Running): void =>
   background.run('configuration', registry.fetch());
 
-/** Starts the registrations. The first answer starts the rest. */
+/** Starts the registrations. The first answer starts all other loops. */
 function startRegistering(running: Running, tasks: TaskLoop): Loop {
   const { parts, metrics, registry, registration, background, signal, log } = running;
   return startRegistrationLoop({
@@ -239,7 +242,7 @@ function startRegistering(running: Running, tasks: TaskLoop): Loop {
   });
 }
 
-/** Before the first build, which could need a host of them. */
+/** Imports known hosts before the first build, which might need them. */
 async function importHosts({
   config,
   state,
@@ -260,7 +263,7 @@ async function importHosts({
   });
 }
 
-/** Sends usage, and watches the events of the engine, until the agent stops. */
+/** Sends resource usage and watches the engine's events until the agent stops. */
 function watchNode(running: Running): void {
   const { parts, registration, background, wakeRegistration, signal, log } = running;
   const { client, docker, usage } = parts;
@@ -331,8 +334,8 @@ async function stopParts(parts: AgentParts): Promise<void> {
 }
 
 /**
- * Makes the registry writable again when a clean-up could not, in this process or in an earlier
- * one: no image can be stored before. One process has to do it, also when no clean-up follows.
+ * Makes the registry writable again if a clean-up of this process or a previous one could not.
+ * Until then no image can be pushed, and another clean-up might never follow.
  */
 async function keepRegistryWritable(
   { collector }: RegistryParts,
@@ -346,7 +349,7 @@ async function keepRegistryWritable(
     let release: (() => void) | undefined;
     try {
       await pause(waitMs, signal);
-      // A clean-up holds this lock while it runs.
+      // A running clean-up holds this lock.
       release = await locks.acquire(REGISTRY_LOCK, signal);
       await collector.recover(signal);
       pauseMs = RECOVER_PAUSE_MS;
@@ -361,8 +364,8 @@ async function keepRegistryWritable(
 }
 
 /**
- * Removes what an earlier process left: its unstarted containers, and then in the background its
- * unfinished copies.
+ * Removes leftovers of a previous process: containers that never started, and then, in the
+ * background, incomplete copies.
  */
 async function removeLeftovers(
   parts: AgentParts,
@@ -377,7 +380,7 @@ async function removeLeftovers(
       'removing leftover containers failed; they are reported to the control plane',
     ),
   );
-  // Deleting files can take long, and no task has to wait for it.
+  // Remove files in the background: it can take long, and no task must wait for it.
   const moving = open.flatMap((task) => (task.kind === 'move' ? [task.payload.to] : []));
   void parts.volumes
     ?.removeIncoming(moving)
@@ -430,7 +433,9 @@ function createNodeRegistration(
 }
 
 type Background = { run(name: string, work: Promise<void>): void; ended(): Promise<void> };
-/** Collects work that runs until the agent stops; an earlier end is logged as fatal. */
+/**
+ * Collects work that runs until the agent stops. If it ends before, the agent logs a fatal error.
+ */
 function createBackground(signal: AbortSignal, log: Logger): Background {
   const running = new Set<Promise<void>>();
   return {

@@ -26,8 +26,8 @@ import { type Range, rangeOf } from './engine/networks.ts';
 import type { Ports } from './engine/port-rule.ts';
 
 /**
- * The path becomes a part of git’s ssh command and of an option with a list of files, so it holds
- * plain characters only.
+ * Accepts only plain characters, because the path becomes part of git’s ssh command and of an
+ * option that lists files.
  */
 const plainPath: Parser<string> = (t) => {
   if (!/^[\w./@+-]+$/.test(t))
@@ -39,7 +39,10 @@ const ip: Parser<string> = (t) => {
   return t;
 };
 const MIN_PORTS = 100;
-/** With fewer ports, a port that was given up would soon belong to another project. */
+/**
+ * Requires a minimum number of ports: with fewer, a released port would soon be used by another
+ * project.
+ */
 const portRange: Parser<Ports> = (t) => {
   const [, first = 0, last = 0] = (/^(\d{1,5})-(\d{1,5})$/.exec(t) ?? []).map(Number);
   if (first < 1024 || last > 65_535 || last - first + 1 < MIN_PORTS)
@@ -56,7 +59,7 @@ const bandwidth: Parser<string> = (t) => {
 };
 
 const SIZES = { k: 1024, m: 1024 ** 2, g: 1024 ** 3 } as const;
-/** The engine refuses less than 6 MiB. */
+/** Requires at least 6 MiB, the minimum of the engine. */
 const memory: Parser<number> = (t) => {
   const [, number = '', unit] = /^(\d+)([kmg])?$/i.exec(t) ?? [];
   const bytes =
@@ -67,7 +70,7 @@ const memory: Parser<number> = (t) => {
     );
   return bytes;
 };
-/** Reads a CIDR; null for `none`. */
+/** Parses a CIDR; returns null for `none`. */
 const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
   if (t === 'none') return null;
   const range = rangeOf(t);
@@ -78,7 +81,7 @@ const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
     );
   return { cidr: t, range };
 };
-/** The address of a server without a path. */
+/** Parses the address of a server without a path. */
 const origin: Parser<string> = (t) => {
   const url = new URL(httpUrl(t));
   if (url.pathname !== '/' || url.search !== '' || url.username !== '')
@@ -87,7 +90,7 @@ const origin: Parser<string> = (t) => {
     );
   return url.origin;
 };
-/** An argv, because no shell reads it. */
+/** Parses a command into an argv; no shell reads it. */
 const words: Parser<string[]> = (t) => {
   const all = t.split(/\s+/).filter((word) => word !== '');
   if (all.length === 0) throw new Error('must name a command');
@@ -353,20 +356,20 @@ export const AGENT_SETTINGS = {
 export type AgentOptions = Values<typeof AGENT_SETTINGS> & {
   /** Name under which the node registers. */
   nodeName: string;
-  /** The variables of the agent’s environment that its tools receive. They receive no others. */
+  /** The environment variables that the agent's tools receive; they receive no others. */
   inherit: NodeJS.ProcessEnv;
   logFormat: 'json' | 'pretty';
 };
 
 /**
- * Search path, proxies and trusted certificates. `SSH_AUTH_SOCK` is used only for the hosts of
- * SSH_KEY_HOSTS.
+ * Variables for tools: search path, proxies and trusted certificates. `SSH_AUTH_SOCK` is used only
+ * for the hosts of SSH_KEY_HOSTS.
  */
 const INHERITED = [
   'PATH',
   'SSL_CERT_FILE',
   'SSL_CERT_DIR',
-  // git of Debian reads no SSL_CERT_FILE.
+  // Debian's git does not read SSL_CERT_FILE.
   'GIT_SSL_CAINFO',
   'HTTP_PROXY',
   'HTTPS_PROXY',
@@ -379,13 +382,13 @@ const INHERITED = [
   'DOCKER_TLS_VERIFY',
 ];
 
-/** SIGHUP reads the files of settings again. Call it before `readConfig`. */
+/** Reads the settings files again at SIGHUP. Call this before `readConfig`. */
 export const reloading = (
   logger: () => Logger,
   env: NodeJS.ProcessEnv = process.env,
 ): Reloading<typeof AGENT_SETTINGS> => createReloading(AGENT_SETTINGS, env, logger);
 
-/** Throws SettingsError with every problem. */
+/** Reads all settings. Throws SettingsError that lists every problem. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentOptions {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)

@@ -1,7 +1,7 @@
 /**
- * The failure codes of tasks (FAILURES in wire/errors): the error class, and a table for each tool
- * that maps its output to a code. The tools have no error codes of their own, so the tables match
- * their messages. test/failures.test.ts has real output for every row.
+ * Failures of tasks (FAILURES in wire/errors): the error class, and one table per tool that maps
+ * output to failure codes. The tools have no error codes, so the tables match their messages.
+ * test/failures.test.ts has real output for every row.
  */
 import { CodedError } from '@berth/kit/coded-error';
 import { ExecError } from '@berth/kit/exec';
@@ -10,12 +10,12 @@ import { FAILURES, type FailureCode } from '@berth/wire/errors';
 import type { TaskError, TaskReport } from '@berth/wire/task';
 import { terminalText } from './terminal-text.ts';
 
-/** A failure with a code. Its message is the code’s sentence and then the detail. */
+/** A failure with a code. The message is the code’s sentence followed by the detail. */
 export class TaskFailure extends CodedError<FailureCode> {
   override name = 'TaskFailure';
   /** The detail without the code’s sentence. */
   readonly detail: string;
-  /** Fields for the report of the task. */
+  /** Additional fields for the task's report. */
   readonly report: Pick<TaskReport, 'host_keys'>;
   constructor(
     code: FailureCode,
@@ -30,27 +30,28 @@ export class TaskFailure extends CodedError<FailureCode> {
 
 export type FailureRow = readonly [pattern: RegExp, code: FailureCode];
 
-/** Failures of the machine. Every tool can report them. */
+/** Failures of the machine, which every tool can report. */
 export const MACHINE_FAILURES: readonly FailureRow[] = [
   [/no space left on device|disk quota exceeded|out of diskspace/i, 'disk_full'],
   [
     /cannot connect to the docker daemon|error during connect|is the docker daemon running|dial unix .*(no such file|connection refused|permission denied)/i,
     'engine_unavailable',
   ],
-  // The engine ended during a build.
+  // The engine stopped during a build.
   [/failed to solve: unavailable|code = unavailable|transport is closing/i, 'engine_unavailable'],
 ];
 
 /**
- * The order matters: the message of an unknown host also says
- * "could not read from remote repository".
+ * Failures of git. The order matters: the message of an unknown host also contains "could not read
+ * from remote repository".
  */
 export const GIT_FAILURES: readonly FailureRow[] = [
-  // First, because this message repeats the ssh options, and "ConnectTimeout" is not a time-out.
+  // This row is first because the message repeats the ssh options, where "ConnectTimeout" is not a
+  // timeout.
   [/cannot run ssh/i, 'git_failed'],
   ...MACHINE_FAILURES,
-  // At checkout git gives no reason. The folder is new and belongs to the agent, so the reason is a
-  // full disk.
+  // During checkout, git reports no reason. The folder is new and belongs to the agent, so the disk
+  // must be full.
   [/unable to write (file|new)/i, 'disk_full'],
   [
     /remote branch .* not found in upstream|couldn't find remote ref refs\/heads/i,
@@ -61,7 +62,7 @@ export const GIT_FAILURES: readonly FailureRow[] = [
     /not our ref|no such remote ref [0-9a-f]{40}|couldn't find remote ref [0-9a-f]{40}/i,
     'git_unknown_commit',
   ],
-  // ssh goes on without the key, so this warning comes before the refusal.
+  // ssh continues without the key, so this warning precedes the refusal.
   [/unprotected private key file|bad permissions/i, 'git_key_readable'],
   [/operation too slow|timed out|timeout/i, 'git_timeout'],
   [
@@ -78,14 +79,12 @@ export const GIT_FAILURES: readonly FailureRow[] = [
   ],
 ];
 
-/**
- * Checked before REGISTRY_UNREACHABLE, because the message of a refusal often matches that one too.
- */
+/** Checked before REGISTRY_UNREACHABLE, because a refusal often matches that pattern too. */
 const REGISTRY_REFUSED =
   /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|parsing http 4\d\d response|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
 /**
- * The registry answers, but cannot do its work: most often its disk is full. 502, 503 and 504 come
- * from a proxy before it.
+ * The registry answers but cannot work, most often because its disk is full. A proxy in front of it
+ * sends 502, 503 and 504.
  */
 const REGISTRY_FAILED =
   /unexpected status[^\n]*50[07]|received unexpected http status: 50[07]|parsing http 50[07] response/i;
@@ -100,8 +99,8 @@ export const REGISTRY_FAILURES: readonly FailureRow[] = [
 ];
 
 /**
- * First the missing manifest: the registry was pruned or lost it. Its message can end with
- * "… is denied", which REGISTRY_REFUSED would match.
+ * Failures of a push. A missing manifest comes first: the registry was pruned or has lost it. Its
+ * message can end with "… is denied", which REGISTRY_REFUSED would match.
  */
 export const PUSH_FAILURES: readonly FailureRow[] = [
   ...MACHINE_FAILURES,
@@ -123,7 +122,7 @@ export function classify(
   return table.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;
 }
 
-/** Returns the last non-empty lines of a tool’s output on one line. */
+/** Joins the last non-empty lines of a tool’s output into one line. */
 export function outputTail(text: string, lines = 3): string {
   return text
     .split('\n')
@@ -135,8 +134,8 @@ export function outputTail(text: string, lines = 3): string {
 }
 
 /**
- * The error for the task’s report. An unexpected error becomes `task_failed` with its own message,
- * or `disk_full`.
+ * Returns the error for the task’s report. An unexpected error becomes `task_failed` with its own
+ * message, or `disk_full`.
  */
 export function taskErrorOf(error: unknown): TaskError {
   if (error instanceof TaskFailure) return { code: error.code, message: reportText(error.message) };
@@ -157,7 +156,7 @@ export function taskErrorOf(error: unknown): TaskError {
   };
 }
 
-/** Removes terminal control characters and cuts the text to the limit of a report. */
+/** Removes terminal control characters, and cuts the text to the maximum length in a report. */
 const reportText = (message: string): string =>
   message
     .split('\n')

@@ -1,6 +1,6 @@
 /**
- * The agent's own files on disk: written atomically, flushed, and removed with a count of the freed
- * bytes. Names are bytes.
+ * Handles the agent's own files: atomic writes, flushes, and removal with a count of the freed
+ * bytes. File names are bytes.
  */
 import { chmod, lstat, mkdir, readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
@@ -18,8 +18,8 @@ export const nullIfMissing = <T>(work: Promise<T>): Promise<T | null> =>
   });
 
 /**
- * Writes a file whole (kit/write-file.ts); creates its folder, also where another process that
- * cleans up has just removed it.
+ * Writes a file atomically (kit/write-file.ts). Creates its folder if necessary, even if a clean-up
+ * of another process has just removed it.
  */
 export const writeWhole = (path: string, text: string): Promise<void> =>
   writeFileWhole(path, text, { folderMode: 0o755 });
@@ -31,14 +31,14 @@ export async function readJson(path: string): Promise<unknown> {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    // A crash of the machine cut the file: treat it as missing.
+    // A crash of the machine truncated the file: treat it as missing.
     return null;
   }
 }
 
 const SYNC_MS = 30 * 60_000;
 /**
- * Flushes the whole file system of `path`: one call instead of one for each of a hundred thousand
+ * Flushes the whole file system of `path` in one call, instead of a hundred thousand calls for
  * small files.
  */
 export async function syncFileSystem(
@@ -57,8 +57,8 @@ export async function syncFileSystem(
 }
 
 /**
- * Makes a folder that only the agent's own user can enter. An existing one that others can enter,
- * of an earlier version, is tightened.
+ * Creates a folder that only the agent's user can enter. Restricts an existing folder of an older
+ * version.
  */
 export async function makePrivate(path: string): Promise<void> {
   await mkdir(path, { recursive: true, mode: 0o700 });
@@ -67,7 +67,7 @@ export async function makePrivate(path: string): Promise<void> {
 
 /**
  * Removes a folder with its contents and returns the freed bytes. A file with another hard link
- * frees none.
+ * frees no bytes.
  */
 export async function removeTree(path: Buffer | string): Promise<number> {
   const base = typeof path === 'string' ? Buffer.from(path) : path;
@@ -91,8 +91,8 @@ export async function removeTree(path: Buffer | string): Promise<number> {
 const SLASH = Buffer.from('/');
 
 /**
- * Runs `work` on each item, at most `limit` at once. The first failure stops new items; running
- * items are awaited.
+ * Runs `work` on each item, with at most `limit` items at once. After a failure, starts no new
+ * items and waits for the running ones.
  */
 export async function inParallel<T>(
   items: Iterable<T> | AsyncIterable<T>,
@@ -117,7 +117,7 @@ export async function inParallel<T>(
     }),
   );
   const results = await Promise.allSettled(workers);
-  // A generator that was not read to its end holds an open file.
+  // Close a generator that was not read to its end, because it holds an open file.
   await source.return?.();
   const rejected = results.find((r) => r.status === 'rejected');
   if (rejected !== undefined) throw rejected.reason;

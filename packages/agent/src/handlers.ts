@@ -1,4 +1,4 @@
-/** The handlers of all kinds of tasks, wired to the parts of this agent. */
+/** Creates the handlers for all kinds of tasks from the parts of this agent. */
 import { join } from 'node:path';
 import type { AgentOptions } from './config.ts';
 import type { AgentParts } from './parts.ts';
@@ -25,10 +25,10 @@ import { createImageRules } from './build/image-rules.ts';
 import { createIsInsecure } from './engine/insecure-registries.ts';
 import { createPushAccess } from './build/push-access.ts';
 
-/** git’s private folder. */
+/** Returns git’s private folder. */
 export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
-/** Null without REGISTRY_CONFIG. */
+/** Creates the parts that clean the registry; null without REGISTRY_CONFIG. */
 export function createRegistryParts(
   {
     REGISTRY_CONFIG: path,

@@ -1,10 +1,10 @@
-/** Locks by key, in memory: one holder for each key, in the order of the requests. */
+/** Locks by key, in memory: each key has one holder, and waiters are served in order. */
 import { reasonOf } from './stopped.ts';
 
 export type Locks = {
   /**
-   * Resolves with the release. Rejects with the signal's reason if that comes first, and leaves the
-   * queue.
+   * Waits for the lock and returns its release function. Rejects with the signal's reason, and
+   * leaves the queue, if the signal aborts first.
    */
   acquire(key: string, signal: AbortSignal): Promise<() => void>;
 };

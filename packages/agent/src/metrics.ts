@@ -1,6 +1,6 @@
 /**
- * GET /metrics of the agent, for Prometheus. A scrape reads values in memory: it asks neither the
- * engine nor the disks.
+ * Serves GET /metrics of the agent for Prometheus. A scrape only reads values in memory, and asks
+ * neither the engine nor the disks.
  */
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
@@ -12,7 +12,7 @@ import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 export type Metrics = TaskMeter & {
   registered(): void;
   registrationFailed(): void;
-  /** Call after each copy of a dataset version, with its outcome. */
+  /** Call this after each copy of a dataset version, with its result. */
   copyEnded(ended: CopyEnd): void;
   imageRemoved(): void;
   render(): Promise<{ type: string; text: string }>;
@@ -20,16 +20,16 @@ export type Metrics = TaskMeter & {
 export type MetricsSource = {
   version: string;
   role: NodeRole;
-  /** The value of the last registration; null before the first count. */
+  /** Returns the disk use of the last registration; null before the first count. */
   disk: () => NodeDisk | null;
   engineOk: () => boolean | null;
-  /** The last reading of what containers use. */
+  /** Returns the last reading of the containers' resource usage. */
   usage: () => readonly Measured[];
 };
 
 /**
- * Gauges of the library with names of counters. The library has each of them under a right name
- * too.
+ * Gauges of the library with names like counters. The library also has each of them under a correct
+ * name.
  */
 const MISNAMED = [
   'nodejs_active_handles_total',
@@ -39,7 +39,9 @@ const MISNAMED = [
 const MEASURED_BUILDS: readonly TaskEnd[] = ['completed', 'failed'];
 const SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600];
 
-/** Gauges and no counters: they begin again with each start of a container. */
+/**
+ * Exposed as gauges and not as counters, because the values restart with each start of a container.
+ */
 const USAGE = [
   ['berth_container_cpu_seconds', 'CPU time since the start of the container', 'cpu_seconds'],
   [
@@ -74,7 +76,7 @@ function sums(usage: readonly Measured[], value: (typeof USAGE)[number][2]): Map
 }
 
 type MetricsOptions = {
-  /** Adds memory, CPU and event loop of this process. */
+  /** If true, adds memory, CPU and event loop metrics of this process. */
   processMetrics: boolean;
 };
 
@@ -102,7 +104,7 @@ export function createMetrics(source: MetricsSource, options: MetricsOptions): M
   };
 }
 
-/** Adds a gauge that reads its value at each scrape; it is absent while the value is null. */
+/** Adds a gauge whose value is read at each scrape. The gauge is absent while the value is null. */
 function addGauge(
   registry: Registry,
   name: string,
@@ -122,7 +124,7 @@ function addGauge(
 }
 
 function addProcessMetrics(registry: Registry): void {
-  // The library's default of 10 ms would wake an idle process a hundred times a second.
+  // The library's default of 10 ms would wake an idle process 100 times per second.
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
 }
@@ -272,7 +274,7 @@ function createRegistrationMetrics(
     help: 'Registrations that got no answer or a refusal',
     registers: [registry],
   });
-  /** Monotonic clock in ms. */
+  /** Time of the last registration on the monotonic clock in ms. */
   let registeredAt: number | null = null;
   addGauge(
     registry,

@@ -1,5 +1,5 @@
 /**
- * Wires, by hand, the parts of an agent that work on this machine. Each function below adds a room:
+ * Creates and connects the parts of an agent. Each function below adds a group of parts:
  *
  *   control plane -> engine -> network -> disk -> datasets and volumes -> the rest
  */
@@ -73,19 +73,19 @@ import { createOomMemory } from './usage/oom-memory.ts';
 
 export type AgentPartsOptions = {
   keepReleases: () => number;
-  /** Null before the first answer of the control plane. */
+  /** Returns the registry settings; null before the control plane's first answer. */
   registrySettings: () => AgentConfig | null;
   state: StateFolder;
   metrics: Pick<Metrics, 'imageRemoved' | 'copyEnded'>;
   wakeRegistration: () => void;
-  /** Null: not registered yet. */
+  /** Returns the node's id; null before the registration. */
   nodeId: () => string | null;
   log: Logger;
 };
 
 type ControlPlaneParts = { credentials: Credentials; client: Client; agentId: string };
 type EngineParts = {
-  /** Starts the docker command, for builds. */
+  /** Runs the docker command, for builds. */
   cli: DockerCli;
   engineClient: EngineClient;
   registryLogin: RegistryCredentials;
@@ -104,7 +104,7 @@ type NetworkParts = {
   networks: Networks;
   ports: PortGuard;
   hostIp: () => Promise<string>;
-  /** The address on which containers publish their ports; undefined: all addresses. */
+  /** The address on which containers publish their ports; undefined for all addresses. */
   publishIp: string | undefined;
   hostPorts: HostPorts;
 };
@@ -117,7 +117,7 @@ type DiskParts = {
 type DataParts = {
   /** Null on a builder, and if SVC_ROOT is not usable. */
   data: DatasetParts | null;
-  /** Why a deploy node takes no datasets. */
+  /** Why a deploy node accepts no datasets. */
   dataProblem: string | null;
 };
 type VolumeParts = {
@@ -133,9 +133,9 @@ export type AgentParts = ControlPlaneParts &
   DataParts &
   VolumeParts & {
     keepRoom: KeepRoom;
-    /** Notes about the budget for the operator. */
+    /** Returns notes about the disk budget for the operator. */
     diskNotes: () => string[];
-    /** Ends the evictions that run in the background. */
+    /** Stops the background evictions. */
     stopKeepingRoom: () => void;
     diskUse: DiskUse;
     /** Null on a builder. */
@@ -376,7 +376,10 @@ function onRemovedImages(docker: Docker, onRemoved: () => void): Docker {
   };
 }
 
-/** `data` is null if SVC_ROOT is not usable: projects without datasets run all the same. */
+/**
+ * Creates the dataset parts. `data` is null if SVC_ROOT is not usable: projects without datasets
+ * still run.
+ */
 async function createDataParts(
   config: AgentOptions,
   { log, ...options }: AgentPartsOptions,
@@ -432,8 +435,8 @@ const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({
 });
 
 /**
- * Creates the room of a node without datasets: MAX_STORAGE limits the engine, also if the engine
- * has a disk of its own.
+ * Creates the disk budget of a node without datasets: MAX_STORAGE limits the engine, even if the
+ * engine has its own disk.
  */
 const roomWithoutDatasets = (
   config: AgentOptions,

@@ -1,7 +1,7 @@
 /**
- * Why work was stopped from outside. It is the reason of the abort signal, so the work receives it.
+ * The reason for which work was stopped from outside. It is the reason of the work's abort signal.
  *
- * cancelled   the control plane asked for it: clean up, then report `cancelled`
+ * cancelled   the control plane cancelled the task: clean up, then report `cancelled`
  * lost        another attempt has the task, or the task has ended: clean up, report nothing
  * shutdown    this process ends: clean up, report nothing; the control plane offers the task again
  */
@@ -18,7 +18,7 @@ export class Stopped extends Error {
 export const reasonOf = (signal: AbortSignal): Error =>
   signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason));
 
-/** Resolves after `ms`; rejects with the signal's reason when that comes first. */
+/** Resolves after `ms`. Rejects with the signal's reason if the signal aborts first. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(reasonOf(signal));

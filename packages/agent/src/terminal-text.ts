@@ -1,20 +1,20 @@
 /**
- * Makes terminal output safe to show: colours (SGR) stay, all other escape sequences and control
- * characters are removed. In a log they would move the cursor over other lines, set a title, or
+ * Makes terminal output safe to show: keeps colours (SGR), and removes all other escape sequences
+ * and control characters. In a log, they could move the cursor over other lines, set a title, or
  * write to the reader's clipboard.
  */
 
 const ESC = '\u001B';
 /**
- * Ends of a sequence that carries a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which starts
- * ST or the next sequence.
+ * Characters that end a sequence with a string (OSC, DCS, SOS, PM, APC): BEL, ST, or ESC, which
+ * starts ST or the next sequence.
  */
 const STRING_END = new Set(['\u0007', '\u009C', ESC]);
 const SGR = /^[\d;:]*$/;
 
 /**
- * One pass is enough: a removed sequence cannot form a new one with its neighbours, because no lone
- * ESC is kept.
+ * Returns the safe text. One pass is enough: no lone ESC is kept, so a removed sequence cannot form
+ * a new one with its neighbours.
  */
 export function terminalText(text: string, { colours }: { colours: boolean }): string {
   if (!/[\p{Cc}]/u.test(text)) return text;
@@ -46,7 +46,7 @@ export function terminalText(text: string, { colours }: { colours: boolean }): s
         at += 1;
         string();
       } else {
-        // Skip intermediate characters and a final one (ECMA-35 13.2), e.g. ESC ( 0.
+        // Skip intermediate characters and one final character (ECMA-35 13.2), for example ESC ( 0.
         while (inRange(text, at, 0x20, 0x2f)) at += 1;
         if (inRange(text, at, 0x30, 0x7e)) at += 1;
       }

@@ -1,25 +1,25 @@
 /**
- * Remembers with which build secrets this builder built each project last. BuildKit does not know
- * that a layer depends on the value of a secret: after a change, the next build runs once without
- * cache. The file has digests, no values.
+ * Remembers the build secrets with which this builder last built each project, as digests without
+ * values. BuildKit does not know that a layer depends on a secret's value, so after a change the
+ * next build runs once without cache.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
 export type BuildDigests = {
-  /** Whether the digest differs from that of the last build; null means no build secrets. */
+  /** Tells whether the digest differs from that of the last build; null means no build secrets. */
   changed(project: string, digest: string | null): boolean;
   /**
-   * Call before a build with changed secrets: if it fails, its layers can be in the cache, so
-   * nothing is known about them.
+   * Call this before a build with changed secrets. If the build fails, the cache can already
+   * contain its layers, so the last digest is forgotten.
    */
   begins(project: string): Promise<void>;
   built(project: string, digest: string | null): Promise<void>;
 };
 
 const MAX_PROJECTS = 5_000;
-/** Equal to no digest. */
+/** Differs from every digest. */
 const UNKNOWN = '';
 
 export async function createBuildDigests(path: string, log: Logger): Promise<BuildDigests> {
@@ -43,7 +43,7 @@ async function read(path: string, log: Logger): Promise<[string, string][]> {
   try {
     return JSON.parse(await readFile(path, 'utf8')) as [string, string][];
   } catch (error) {
-    // Builds with secrets then run once without cache.
+    // Without the file, builds with secrets run once without cache.
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
       log.warn({ err: error, path }, 'reading the digests of build secrets failed');
     return [];

@@ -1,7 +1,7 @@
 /**
  * Reads the output of `docker buildx build`: turns it into log lines with the name of their step,
- * and remembers the step that failed. It reads two formats: `rawjson` (one JSON document per line),
- * and `plain` (`#5 [2/4] RUN …`) for older versions.
+ * and remembers the step that failed. Supports two formats: `rawjson` (one JSON document per line),
+ * and `plain` (`#5 [2/4] RUN …`) for older versions of buildx.
  */
 import { createLines, cutLine, lastState, type Lines, MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
@@ -9,15 +9,15 @@ import type { LogLineIn } from '@berth/wire/task';
 export type BuildLine = { stream: LogLineIn['stream']; step: string | null; text: string };
 export type FailedStep = { step: string; error: string; output: readonly string[] };
 export type ProgressReader = {
-  /** One line of the builder's standard error. */
+  /** Reads one line of the builder's standard error. */
   read(line: string): void;
   failed(): FailedStep | null;
 };
 
 /**
- * Longest message of the builder that is read, in characters. BuildKit splits a message when its
- * output exceeds 1 MiB, which is 1.4 million characters of base64. For a longer message the log has
- * a line that says it is missing.
+ * Maximum length of a builder message, in characters. BuildKit splits a message when its output
+ * exceeds 1 MiB, which is 1.4 million characters of base64. A longer message is replaced by a log
+ * line that says it is missing.
  */
 export const MAX_MESSAGE = 4 * 1024 * 1024;
 const LONG_MESSAGE =
@@ -35,7 +35,7 @@ type Emit = (line: BuildLine) => void;
 const stepName = (name: string): string =>
   /^pushing \S+ with docker$/.test(name) ? 'push' : name.slice(0, 300);
 
-/** Internal steps of the builder are logged only if they fail. */
+/** Tells whether a step is internal to the builder. Such a step is logged only if it fails. */
 const isInternal = (name: string): boolean =>
   name.startsWith('[internal]') || name.startsWith('[auth]');
 
@@ -62,7 +62,7 @@ type RawProgress = {
   warnings?: { vertex: string; short?: string }[] | null;
 };
 
-/** The output of one stream of a step, whose pieces arrive in messages. */
+/** Splits the output of one stream of a step, which arrives in several messages, into lines. */
 const linesOf = (onText: (text: string) => void): Lines =>
   createLines({
     onLine(line) {
@@ -104,7 +104,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
     step.streams.stdout.end();
     step.streams.stderr.end();
     if (v.error !== undefined && v.error !== '') {
-      // "context canceled" is the consequence, in parallel steps, of another step’s failure.
+      // Ignore "context canceled": parallel steps report it after another step has failed.
       if (!/context canceled/.test(v.error) || failed === null)
         failed =
           failed !== null && !/context canceled/.test(failed.error)
@@ -134,7 +134,7 @@ export function rawJsonReader(emit: Emit): ProgressReader {
             step: null,
             text: LONG_MESSAGE,
           });
-        // A line of the docker command itself ("ERROR: …", a warning) is logged unchanged.
+        // Log a line of the docker command itself ("ERROR: …", a warning) unchanged.
         if (line.trim() !== '') emit({ stream: 'stderr', step: null, text: line });
         return;
       }
@@ -165,8 +165,8 @@ export function plainReader(emit: Emit): ProgressReader {
       const match = /^#(\d+) (.*)$/.exec(line);
       const [, number, text] = match ?? [];
       if (number === undefined || text === undefined) {
-        // After the steps the command repeats the failure as a block; only its ERROR or WARNING
-        // line is logged.
+        // After the steps, the command repeats the failure as a block. Log only its ERROR or
+        // WARNING line.
         if (line.startsWith('ERROR:') || line.startsWith('WARNING:'))
           emit({ stream: 'stderr', step: null, text: line });
         return;
@@ -177,7 +177,7 @@ export function plainReader(emit: Emit): ProgressReader {
         steps.set(number, step);
         return logSystem(step, emit, step.name);
       }
-      // The header of a step is repeated when the output of another step came in between.
+      // The builder repeats the header of a step after output of another step.
       if (stepName(text) === existing.name || text === '...') return;
       const error = /^ERROR: (.*)$/.exec(text)?.[1];
       if (error !== undefined) {

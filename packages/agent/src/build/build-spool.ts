@@ -1,20 +1,20 @@
 /**
- * Keeps messages of the builder in a file while the log has no room for them. The builder itself
- * must not wait: a client of BuildKit that has not read all messages 3 s after the end of its build
- * fails, and with it a build that has succeeded.
+ * Stores messages of the builder in a file while the log is full. The builder must not wait: a
+ * BuildKit client fails if it has not read all messages 3 s after the end of its build, and then a
+ * successful build would fail.
  */
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { setImmediate as turn } from 'node:timers/promises';
 
-/** Bytes in the file. Beyond them the builder waits after all. */
+/** Maximum size of the file in bytes. Only when it is full must the builder wait. */
 const MAX_BYTES = 1024 ** 3;
-/** Messages that are taken without a pause for other work of the agent. */
+/** Number of messages that are taken before other work of the agent gets a turn. */
 const AT_ONCE = 50;
 
 export type SpoolOptions = {
-  /** The file; it must not exist. */
+  /** Path of the file, which must not exist. */
   path: string;
-  /** Null: the log has room. */
+  /** Returns a promise to wait for while the log is full; null if the log has room. */
   room: () => Promise<void> | null;
   take: (message: string) => void;
   signal: AbortSignal;
@@ -22,7 +22,7 @@ export type SpoolOptions = {
 };
 export type BuildSpool = {
   add(message: string): void;
-  /** Whether the builder has to wait: the file is full. */
+  /** Returns a promise to wait for while the file is full; null if it has room. */
   room(): Promise<void> | null;
   /** Resolves when all messages are taken, or when the signal aborts. */
   end(): Promise<void>;
@@ -36,7 +36,7 @@ export function createBuildSpool({
   maxBytes = MAX_BYTES,
 }: SpoolOptions): BuildSpool {
   let file: number | null = null;
-  /** Sizes of the messages in the file that are not taken yet. */
+  /** Sizes of the messages that are still in the file. */
   let sizes: number[] = [];
   let next = 0;
   let readAt = 0;
@@ -64,7 +64,7 @@ export function createBuildSpool({
       next += 1;
       take(bytes.toString('utf8'));
     }
-    // The bytes that are taken are not needed again.
+    // Reuse the file from its beginning: all its messages are taken.
     sizes = [];
     next = 0;
     readAt = 0;

@@ -22,23 +22,23 @@ import { checkImages, type ImageRules, sourcePolicy, unchecked } from './image-s
 import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
-  /** Id of the project. Its cache mounts are separate from those of other projects. */
+  /** Id of the project, which separates its cache mounts from those of other projects. */
   project: string;
-  /** The build context. */
+  /** Folder of the build context. */
   context: string;
   dockerfile: string;
-  /** Null: the last stage. */
+  /** Stage to build; null for the last stage. */
   target: string | null;
   args: Readonly<Record<string, string>>;
   tag: string;
   labels: Record<string, string>;
-  /** File in which buildx describes the image; outside the context. */
+  /** File in which buildx describes the image; outside the build context. */
   metadataFile: string;
-  /** File for the rules that BuildKit checks itself; outside the context. */
+  /** File with the source policy, which BuildKit enforces; outside the build context. */
   policyFile: string;
   /**
-   * File for messages of the builder that wait for room in the log; outside the context, and it
-   * must not exist.
+   * File for messages that wait until the log has room; outside the build context. It must not
+   * exist.
    */
   spoolFile: string;
   /** Values for `RUN --mount=type=secret,id=NAME`. */
@@ -50,30 +50,39 @@ export type BuildOptions = {
   timeoutMs: number;
   onLine: (line: BuildLine) => void;
   /**
-   * Null: the log has room. Otherwise messages of the builder wait until the promise is settled.
+   * Returns null if the log has room, else a promise: messages of the builder wait until it is
+   * settled.
    */
   room?: () => Promise<void> | null;
 };
 export type Built = {
-  /** The image can be pulled by it. */
+  /** Digest with which the image can be pulled. */
   digest: string | null;
   /** Go’s name of the architecture; null if the builder does not report it. */
   arch: string | null;
 };
-/** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
+/**
+ * Builds and pushes an image. Throws TaskFailure build_…, registry_…, disk_full,
+ * engine_unavailable.
+ */
 export type Build = (spec: BuildSpec, options: BuildOptions) => Promise<Built>;
 
-/** The first buildx that has `--progress=rawjson`. */
+/** The first version of buildx with `--progress=rawjson`. */
 const RAWJSON_SINCE = [0, 13] as const;
 /**
- * The first buildx with `--provenance`; without the option an image becomes an index of two
- * manifests.
+ * The first version of buildx with `--provenance`. Without this option, an image becomes an index
+ * of two manifests.
  */
 const OLDEST_BUILDX = [0, 10] as const;
-/** The BuildKit of engine 20.10, which separates cache mounts by BUILDKIT_CACHE_MOUNT_NS. */
+/**
+ * The version of BuildKit in engine 20.10, which separates cache mounts by BUILDKIT_CACHE_MOUNT_NS.
+ */
 const OLDEST_BUILDKIT = [0, 8] as const;
 
-/** Bytes of a Dockerfile. A larger one is refused, because its end would not be checked. */
+/**
+ * Maximum size of a Dockerfile in bytes. A larger file is refused, because its end would not be
+ * checked.
+ */
 const MAX_DOCKERFILE = 1024 * 1024;
 
 type Version = readonly [major: number, minor: number];
@@ -87,8 +96,8 @@ const buildxVersion = (output: string): Version | null =>
   versionIn(output.replace(/^\S+/, ''), /v?(\d+)\.(\d+)/);
 
 /**
- * Explains why Berth cannot build with the versions that `buildx version` and `buildx inspect`
- * print; null if it can, or if they are unknown.
+ * Explains why Berth cannot build with the versions printed by `buildx version` and `buildx
+ * inspect`; null if it can, or if the versions are unknown.
  */
 export function builderProblem(version: string, builder: string): string | null {
   const buildx = buildxVersion(version);
@@ -106,9 +115,12 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
-  /** Architecture of an image of the engine; null if it lacks the image. */
+  /** Returns the architecture of an engine's image; null if the engine does not have the image. */
   imageArch: (tag: string, signal: AbortSignal) => Promise<string | null>;
-  /** Which images of the registry a build of this repository can use (image-sources.ts). */
+  /**
+   * Returns the rules for the registry's images that a build of this repository can use
+   * (image-sources.ts).
+   */
   imageRules: (repository: string) => Promise<ImageRules>;
 };
 
@@ -134,7 +146,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, settings: BuildS
 }
 
 /**
- * Checks the builder, once; after a failure it is checked again. Returns whether it has rawjson.
+ * Checks the builder once, and again only after a failure. Returns whether it supports rawjson.
  * Throws TaskFailure build_failed if it is too old.
  */
 function createBuilderCheck(cli: DockerCli): () => Promise<boolean> {
@@ -161,7 +173,10 @@ async function checkBuilder(cli: DockerCli): Promise<boolean> {
   return version !== null && !isOlder(version, RAWJSON_SINCE);
 }
 
-/** Checks the images of the Dockerfile, and writes the source policy. Returns the Dockerfile. */
+/**
+ * Checks the images of the Dockerfile and writes the source policy. Returns the text of the
+ * Dockerfile.
+ */
 async function checkSpec(
   spec: BuildSpec,
   { frontends, imageRules }: BuildSettings,
@@ -197,7 +212,7 @@ async function runBuildx(
       env,
       dieWithParent: true,
       maxLine: MAX_MESSAGE,
-      // The reader knows where the output of a step begins in a line.
+      // Keep carriage returns: the reader knows where the output of a step begins in a line.
       carriageReturns: 'keep',
       room: () => spool.room(),
       onLine: (line, stream) => {
@@ -219,9 +234,9 @@ function buildCommand(
   rawJson: boolean,
 ): { argv: string[]; env: Record<string, string> } {
   const args = buildArgs(spec.args);
-  // Values pass through the environment of the docker command: never through argv, a layer or a
-  // file. A variable has a random name, so that no build argument can have the same name and take
-  // the value of the secret.
+  // Pass values through the environment of the docker command, and never through argv, a layer or a
+  // file. Each variable has a random name, so that no build argument can use the same name and take
+  // the secret's value.
   const secrets = spec.secrets.map((secret) => ({
     ...secret,
     variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}`,
@@ -236,23 +251,22 @@ function buildCommand(
     ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
     ...(spec.noCache ? ['--no-cache'] : []),
     // Without a namespace, a project could put files into a cache mount that another project’s
-    // build executes. It comes last, so that no argument of the project can replace it.
+    // build executes. The argument comes last, so that no argument of the project can override it.
     ...['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`],
     ...['--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context],
   ];
   const env = {
     ...args.env,
     ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
-    // buildx passes the policy to BuildKit, which also sees the images that a base image names
-    // (ONBUILD).
+    // buildx passes the policy to BuildKit, which also sees the images in ONBUILD of a base image.
     EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
   };
   return { argv, env };
 }
 
 /**
- * Variables that docker, buildx or their libraries read. A build argument of this name must not
- * reach their environment, where it would configure them.
+ * Variables that docker, buildx or their libraries read. A build argument with such a name must not
+ * be set in their environment, because it would configure them.
  */
 const READ_BY_TOOLS = new RegExp(
   `^(${[
@@ -268,8 +282,8 @@ const READ_BY_TOOLS = new RegExp(
 );
 
 /**
- * The values are in the environment of buildx and not in its arguments, which every user of the
- * machine can read.
+ * Passes values in the environment of buildx, because every user of the machine can read its
+ * arguments.
  */
 export function buildArgs(args: Readonly<Record<string, string>>): {
   argv: string[];
@@ -293,8 +307,8 @@ export function buildArgs(args: Readonly<Record<string, string>>): {
 }
 
 /**
- * Asks the registry during a push. `refused` is aborted, with the failure as its reason, if the
- * registry refuses the push.
+ * Asks the registry during a push. If the registry refuses the push, `refused` is aborted with the
+ * failure as its reason.
  */
 function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
   const ended = new AbortController();
@@ -307,7 +321,7 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
       started = true;
       untilRefused(() => ask(ended.signal), ended.signal).then(
         (refusal) => refused.abort(new TaskFailure('registry_refused', refusal)),
-        // The push has ended, with or without success.
+        // The push has ended, successfully or not.
         () => undefined,
       );
     },
@@ -315,7 +329,9 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
   };
 }
 
-/** Throws TaskFailure build_image_refused if the file is too large to be checked. */
+/**
+ * Reads the Dockerfile. Throws TaskFailure build_image_refused if it is too large to be checked.
+ */
 async function readDockerfile(path: string): Promise<string> {
   const file = await open(path);
   try {
@@ -345,8 +361,8 @@ async function readMetadata(path: string): Promise<Built> {
 }
 
 /**
- * Reads the architecture from the engine’s image. Null if the engine lacks the image because a
- * separate builder made it, or does not answer in time.
+ * Returns the architecture of the engine’s image. Returns null if the engine does not have the
+ * image, because a separate builder made it, or does not answer in time.
  */
 async function engineArch(
   imageArch: BuildSettings['imageArch'],
@@ -366,7 +382,8 @@ const archName = (name: unknown): string | null =>
   typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null;
 
 /**
- * Chooses the failure code by what failed: the base image, a step of the Dockerfile, or the push.
+ * Chooses the failure code by the part that failed: the base image, a step of the Dockerfile, or
+ * the push.
  */
 export function buildFailure(
   failed: FailedStep | null,
@@ -384,8 +401,8 @@ export function buildFailure(
   const classified = classify(PUSH_FAILURES, `${error}\n${tail}`, 'build_failed');
   if (classified === 'disk_full' || classified === 'engine_unavailable')
     return new TaskFailure(classified, error);
-  // The message that named the step was too long to read, but the end of the output tells that a
-  // step failed.
+  // The message with the name of the step was too long to read, but the end of the output shows
+  // that a step failed.
   if (failed === null && /did not complete successfully: exit code: \d+/.test(tail))
     return new TaskFailure('build_step_failed', tail);
   if (/target stage .* could not be found/i.test(`${error}\n${tail}`))
@@ -421,17 +438,17 @@ function stepProblem(error: string): string {
   return `${missing} is not in the build context; commit it, or correct the path or .dockerignore`;
 }
 
-/** The step that fetches the frontend of a line `# syntax=`. It is no base image. */
+/** Matches the step that fetches the frontend of a `# syntax=` line, which is not a base image. */
 const FRONTEND_STEP = /^resolve image config for (?:docker-image:\/\/)?(\S+)/;
-/** BuildKit's texts about syntax that it does not know. */
+/** Matches BuildKit's errors about unknown syntax. */
 const UNKNOWN_SYNTAX =
   /(?:dockerfile parse error|failed to parse|unknown instruction|unknown flag)[^\n]*?(unknown (instruction|flag): \S+)/i;
 const BARE_SYNTAX = /(unknown (instruction|flag): \S+)/i;
-/** Syntax that the frontend of an old engine does not know. */
+/** Matches syntax that the frontend of an old engine does not support. */
 const NEWER_SYNTAX =
   /<<-?\s*["']?[A-Za-z_]|^\s*(?:COPY|ADD|RUN|FROM|HEALTHCHECK)\s[^\n]*--(?:link|parents|exclude|checksum|chmod|keep-git-dir|security|network|mount|start-interval|unpack)\b/im;
 
-/** Explains an instruction or a flag that the frontend does not know; null for another failure. */
+/** Explains an instruction or flag that the frontend does not support; null for another failure. */
 function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
   const [, what, kind] = UNKNOWN_SYNTAX.exec(text) ?? BARE_SYNTAX.exec(text) ?? [];
   if (what === undefined || !/dockerfile|solve/i.test(text)) return null;
@@ -450,7 +467,7 @@ function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
   return new TaskFailure('build_failed', `${what}${where}. ${next}`);
 }
 
-/** Names the stages of a Dockerfile. */
+/** Lists the names of a Dockerfile's stages. */
 function stagesOf(dockerfile: string): string {
   const { targets } = dockerfileFacts(dockerfile);
   return targets.length === 0
@@ -461,12 +478,14 @@ function stagesOf(dockerfile: string): string {
         .join(', ')}; set build_target to one of them`;
 }
 
-/** Name of the step that asks the registry for a base image, without the image. */
+/** Matches the name of the step that requests a base image from the registry, up to the image. */
 const METADATA_OF = /^\[internal\] load metadata for /;
-/** BuildKit's texts about the source of COPY and ADD. */
+/** Matches BuildKit's errors about the source of COPY and ADD. */
 const MISSING_FILE = /("\/[^"]*")(?: not found)?: not found$/;
 
-/** Twelve lines fit into the failure message; the log has the full lines. */
+/**
+ * Shortens a line, so that twelve lines fit into the failure message. The log has the full lines.
+ */
 const short = (line: string): string => (line.length > 300 ? `${line.slice(0, 300)}…` : line);
 
 function codeOfStep({ step, error }: FailedStep, classified: FailureCode): FailureCode {

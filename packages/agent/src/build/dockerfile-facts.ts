@@ -1,35 +1,36 @@
 /**
- * Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it
- * skips what it cannot resolve.
- *
- * Anybody can write the file, and this runs in the process of all builds. So work and memory
- * grow with the length of the file only: each instruction, value and list has a limit, and no
- * regular expression can go back over what it has read.
+ * Reads the stages of a Dockerfile and the TCP ports that they expose. The result fills in a form,
+ * so it can skip what it cannot resolve. Any user can write the file, and this code runs in the
+ * process of all builds, so time and memory must grow only with the length of the file: each
+ * instruction, value and list has a limit, and no regular expression can backtrack.
  */
 import { MAX_PARTS_FOUND } from '@berth/wire/repository-look';
 
 type Env = Map<string, string>;
 type Stage = { name: string | null; ports: Set<number>; env: Env };
 export type DockerfileFacts = {
-  /** The ports of the last stage; null if the file is too large to say. */
+  /** The ports of the last stage; null if the file is too large. */
   ports: number[] | null;
   targets: { name: string; ports: number[] }[];
 };
 
-/** Characters of one instruction with its continued lines. A longer one is skipped. */
+/**
+ * Maximum characters of one instruction, including continued lines. A longer instruction is
+ * skipped.
+ */
 const MAX_INSTRUCTION = 4 * 1024;
-/** Characters of a value. A longer one counts as empty. */
+/** Maximum characters of a value. A longer value counts as empty. */
 const MAX_VALUE = 1024;
 const MAX_VARIABLES = 200;
 const MAX_PORTS = 100;
-/** A file with more is not read, because its last stage counts. */
+/** Maximum number of stages. A file with more is not read, because the last stage matters. */
 const MAX_STAGES = 100;
 const MAX_INSTRUCTIONS = 2_000;
 
-/** Reads the facts. A stage has the ports and variables of the stage that it begins from. */
+/** Reads the facts. A stage inherits the ports and variables of the stage in its FROM. */
 export function dockerfileFacts(text: string): DockerfileFacts {
   const stages: Stage[] = [];
-  /** ARGs before the first FROM. */
+  /** Values of the ARGs before the first FROM. */
   const global: Env = new Map();
   let count = 0;
   for (const { word, rest } of instructions(text)) {
@@ -55,8 +56,8 @@ const READ = ['FROM', 'ARG', 'ENV', 'EXPOSE'] as const;
 type Instruction = { word: (typeof READ)[number]; rest: string };
 
 /**
- * Returns the instructions that matter here, up to 4 KiB each. Joins continued lines and leaves out
- * comments. The escape character is \ unless a directive at the top names `.
+ * Yields the instructions that matter here, up to 4 KiB each. Joins continued lines and removes
+ * comments. The escape character is \ unless a directive at the top sets `.
  */
 export function* instructions(text: string): Generator<Instruction> {
   let escape = '\\';
@@ -94,15 +95,15 @@ function begun(rest: string, stages: readonly Stage[], global: Env): Stage {
 }
 
 /**
- * Words, in which blanks can be in quotes. Each alternative begins differently, and only a quote
- * without an end is read twice.
+ * Matches words, which can contain quoted blanks. Each alternative begins with another character,
+ * and only an unclosed quote is read twice.
  */
 const WORDS = /(?:"[^"]*"|'[^']*'|[^\s"'])+|["']/g;
 const isName = (text: string): boolean => /^[A-Za-z_]\w*$/.test(text);
 
 /**
- * Adds the variables of an ARG or ENV. A stage sees a global ARG (`outer`) only after an ARG of its
- * own without a value.
+ * Adds the variables of an ARG or ENV. A stage sees a global ARG (`outer`) only if the stage
+ * declares it again without a value.
  */
 function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null): void {
   const set = (name: string, value: string): void => {
@@ -128,13 +129,12 @@ const withoutQuotes = (text: string): string =>
     : text;
 
 /**
- * Replaces references to variables. Returns '' if the result has over `most` characters: a part of
- * it would be another value.
+ * Replaces references to variables. Returns '' if the result exceeds `most` characters, because a
+ * cut value would be a wrong one.
  */
 function resolved(text: string, env: Env, most: number): string {
   let length = text.length;
-  // A reference without its end is read up to the end of the text, so that no character is read
-  // twice.
+  // Read an unclosed reference up to the end of the text, so that no character is read twice.
   const result = text.replace(
     /\$(?:\{([^}]*)(?:\}|$)|([A-Za-z_]\w*))/g,
     (whole, braced?: string, bare?: string) => {
@@ -152,7 +152,7 @@ function resolved(text: string, env: Env, most: number): string {
   return length > most ? '' : result;
 }
 
-/** Adds the first port of a range, and no UDP port: those are not published. */
+/** Adds a port, or the first one of a range. Skips UDP ports, which are not published. */
 function expose(rest: string, stage: Stage | undefined): void {
   if (stage === undefined) return;
   for (const word of resolved(rest, stage.env, MAX_INSTRUCTION).split(/\s+/)) {
@@ -167,7 +167,7 @@ function expose(rest: string, stage: Stage | undefined): void {
   }
 }
 
-/** Whether the file is a Dockerfile by its name, outside of installed packages. */
+/** Tells whether the file's name is that of a Dockerfile, outside of installed packages. */
 export const isDockerfilePath = (path: string): boolean =>
   /(?:^|\/)(?:(?:dockerfile|containerfile)(?:\.[^/]+)?|[^/]+\.dockerfile)$/i.test(path) &&
   !/\.dockerignore$/i.test(path) &&

@@ -5,8 +5,8 @@ import { TaskFailure } from '../failures.ts';
 import { isDockerfilePath } from './dockerfile-facts.ts';
 
 /**
- * Returns the path for the builder, without symlinks. Throws TaskFailure dockerfile_missing,
- * dockerfile_outside.
+ * Returns the Dockerfile's path for the builder, without symlinks. Throws TaskFailure
+ * dockerfile_missing, dockerfile_outside.
  */
 export async function findDockerfile(workspace: string, path: string): Promise<string> {
   const root = await realpath(workspace);
@@ -18,8 +18,8 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
     realPath = await realpath(wanted);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    // A dangling link can lead out of the repository on another machine, so the failure names the
-    // link.
+    // The failure names a dangling symlink, because its target might exist on the developer's
+    // machine, outside the repository.
     const link = await lstat(wanted).then(
       (s) => s.isSymbolicLink(),
       () => false,
@@ -50,8 +50,8 @@ export async function findDockerfile(workspace: string, path: string): Promise<s
 }
 
 /**
- * Returns the folder for the builder, without symlinks. Throws TaskFailure build_context_missing,
- * build_context_outside.
+ * Returns the build context for the builder, without symlinks. Throws TaskFailure
+ * build_context_missing, build_context_outside.
  */
 export async function findContext(workspace: string, path: string): Promise<string> {
   const root = await realpath(workspace);
@@ -94,12 +94,12 @@ function isOutside(root: string, path: string): boolean {
   return fromRoot === '..' || fromRoot.startsWith(`..${sep}`) || isAbsolute(fromRoot);
 }
 
-/** Bounds of the search for Dockerfiles: the repository is not trusted. */
+/** Limits of the search for Dockerfiles, because the repository is not trusted. */
 const MAX_FOLDERS = 500;
 const MAX_DEPTH = 5;
 const SHOWN = 5;
 
-/** Says which Dockerfiles the repository has, those near its root first, and what to do. */
+/** Lists the repository's Dockerfiles, nearest to the root first, and says what to do. */
 async function otherDockerfiles(root: string): Promise<string> {
   const dockerfiles: string[] = [];
   let folders = [''];
@@ -112,7 +112,7 @@ async function otherDockerfiles(root: string): Promise<string> {
       for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
         const path = folder === '' ? entry.name : `${folder}/${entry.name}`;
         if (entry.isFile() && isDockerfilePath(path)) dockerfiles.push(path);
-        // A symlink is no folder here.
+        // A symlink does not count as a folder.
         else if (entry.isDirectory() && !['.git', 'node_modules', 'vendor'].includes(entry.name))
           below.push(path);
       }

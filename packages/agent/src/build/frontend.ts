@@ -1,18 +1,20 @@
 /**
- * Checks the frontend that a Dockerfile asks for (`# syntax=`). A frontend is an image that
- * BuildKit runs and that defines the build. It also names the cache mounts of each project, so an
+ * Checks the frontend that a Dockerfile requests (`# syntax=`). A frontend is an image that
+ * BuildKit runs and that defines the build. It also chooses the names of cache mounts, so an
  * unknown frontend could read and write the caches of other projects.
  */
 import { TaskFailure } from '../failures.ts';
 
 const OFFICIAL = /^(?:docker\.io\/)?docker\/dockerfile(?::([\w.-]+))?$/;
-/** Version 1.2 is the first minor version whose releases all support `BUILDKIT_CACHE_MOUNT_NS`. */
+/**
+ * Version 1.2 is the first minor version in which all releases support `BUILDKIT_CACHE_MOUNT_NS`.
+ */
 const isOld = (tag: string): boolean => /^(0|1\.[01])([.-]|$)/.test(tag);
 
 /**
- * Finds the frontend: a directive in a `#` or `//` comment at the beginning, or a field of JSON.
- * BuildKit is stricter; here any comment before the first instruction counts, so that no form is
- * missed.
+ * Finds the requested frontend: a directive in a `#` or `//` comment at the beginning, or a JSON
+ * field. BuildKit is stricter. Here any comment before the first instruction counts, so that no
+ * form is missed.
  */
 export function syntaxOf(dockerfile: string): string | null {
   const text = dockerfile.replace(/^\u{FEFF}/u, '');
@@ -20,7 +22,7 @@ export function syntaxOf(dockerfile: string): string | null {
   for (const [at, line] of lines.entries()) {
     const content = line.trim();
     if (content === '') continue;
-    // A line `#!…` can come before JSON. No instruction begins with a brace.
+    // A `#!…` line can precede JSON. No instruction begins with a brace.
     if (content.startsWith('{')) return syntaxOfJson(lines.slice(at).join('\n'));
     if (!/^(#|\/\/)/.test(content)) return null;
     const frontend = firstWord(/^(?:#|\/\/)\s*syntax\s*=\s*(.+)$/i.exec(content)?.[1]);
@@ -28,7 +30,10 @@ export function syntaxOf(dockerfile: string): string | null {
   }
   return null;
 }
-/** Never null: a Dockerfile in JSON always has its own frontend. */
+/**
+ * Returns the frontend of a Dockerfile in JSON; never null, because such a file always has its own
+ * frontend.
+ */
 function syntaxOfJson(text: string): string {
   let syntaxes: unknown[] = [];
   try {
@@ -37,7 +42,7 @@ function syntaxOfJson(text: string): string {
       name.toLowerCase() === 'syntax' ? [value] : [],
     );
   } catch {
-    // BuildKit can accept JSON that this parser refuses.
+    // Continue: BuildKit can accept JSON that this parser refuses.
   }
   const [value] = syntaxes;
   return (
@@ -48,7 +53,7 @@ function syntaxOfJson(text: string): string {
 const firstWord = (text: string | undefined): string | null => text?.trim().split(/\s/)[0] || null;
 
 /**
- * Refuses a frontend that is neither official nor `allowed` (image names or full references).
+ * Refuses a frontend that is neither official nor in `allowed` (image names or full references).
  * Throws TaskFailure build_frontend_refused.
  */
 export function checkFrontend(dockerfile: string, allowed: readonly string[]): void {

@@ -1,6 +1,6 @@
 /**
- * The rules about images of the registry, with the names that lead to the registry from this
- * machine.
+ * Creates the rules for images of the registry, with all names under which this machine reaches the
+ * registry.
  */
 import { networkInterfaces } from 'node:os';
 import type { AgentConfig } from '@berth/wire/task';
@@ -9,9 +9,9 @@ import { addressesOf } from '../engine/insecure-registries.ts';
 
 export type ImageRuleDeps = {
   registry: () => Pick<AgentConfig, 'registry_addr'> | null;
-  /** REGISTRY_URL. */
+  /** The setting REGISTRY_URL. */
   url: string | undefined;
-  /** BUILD_BASE_IMAGES. */
+  /** The setting BUILD_BASE_IMAGES. */
   shared: readonly string[];
 };
 
@@ -21,7 +21,7 @@ export function createImageRules({
   shared,
 }: ImageRuleDeps): (repository: string) => Promise<ImageRules> {
   return async (own) => {
-    // The contract: `{registry}/{project}`.
+    // By the contract, the repository is `{registry}/{project}`.
     const ofTask = own.slice(0, Math.max(0, own.lastIndexOf('/')));
     const { host, pathname } = url === undefined ? { host: '', pathname: '' } : new URL(url);
     const registryAddresses = [

@@ -1,12 +1,11 @@
 /**
- * Finds the images that a Dockerfile names, and refuses those that Berth's registry holds for other
- * projects. The builder reads every repository of the registry with one account, so without this
- * check a build could copy the image of a project that is hidden from its author.
- *
- * Anybody can write the file. Versions of BuildKit read some forms differently; where they do, each
- * reading counts. So the check can refuse a form that no BuildKit accepts, and never
- * misses one that some BuildKit accepts. Images that only a base image names (ONBUILD) are not in
- * the file: `sourcePolicy` has BuildKit refuse them.
+ * Finds the images that a Dockerfile names, and refuses images of other projects in Berth's
+ * registry. The builder reads every repository of the registry with one account, so without this
+ * check a build could copy the image of a project that its author cannot see. Any user can write
+ * the file. Versions of BuildKit read some forms differently; in this case each reading is checked.
+ * The check can therefore refuse a form that no BuildKit accepts, but never misses one that some
+ * BuildKit accepts. Images in ONBUILD of a base image are not in the file; `sourcePolicy` makes
+ * BuildKit refuse them.
  */
 import { ipv4Inside } from '@berth/kit/mapped-address';
 import { TaskFailure } from '../failures.ts';
@@ -14,22 +13,23 @@ import { TaskFailure } from '../failures.ts';
 export type ImageRules = {
   /** The project's own repository, `{registry}/{project}`. */
   own: string;
-  /** Names of the registry (`registryNames`), `host[:port][/path]`. */
+  /** Names of the registry (`registryNames`) as `host[:port][/path]`. */
   registries: readonly string[];
-  /** Repositories of the registry that every project can use; `/*` at the end means all below. */
+  /**
+   * Repositories of the registry that every project can use. A trailing `/*` includes all
+   * repositories below.
+   */
   shared: readonly string[];
 };
 
-/**
- * Limits of the check. A Dockerfile beyond them is refused, because its end would not be checked.
- */
+/** Limits of the check. A larger Dockerfile is refused, because its end would not be checked. */
 const MAX_LINES = 20_000;
 const MAX_JOINED = 8 * 1024 * 1024;
 const MAX_VALUE = 4096;
 const MAX_DEPTH = 8;
 
 /**
- * Checks the images of the stage `target`, or of the last one if it is null. Throws TaskFailure
+ * Checks the images of the stage `target`, or of the last stage if it is null. Throws TaskFailure
  * build_image_refused.
  */
 export function checkImages(
@@ -48,7 +48,7 @@ export function checkImages(
   for (const reading of readingsOf(text)) check(lines, reading, args, rules, target);
 }
 
-/** Refuses a Dockerfile that was not read completely. */
+/** Returns the failure for a Dockerfile that was not read completely. */
 export const unchecked = (limit: string): TaskFailure =>
   refused(null, `the Dockerfile is larger than ${limit}, so its images cannot be checked`);
 
@@ -57,29 +57,29 @@ const refused = (line: number | null, why: string): TaskFailure =>
 
 type Args = Readonly<Record<string, string>>;
 type Reading = {
-  /** A directive chooses the character. */
+  /** The escape character, which a directive can set. */
   escape: string;
-  /** Whether a doubled escape character continues a line. */
+  /** True if a doubled escape character continues a line. */
   isDoubledJoined: boolean;
-  /** Whether a line is a comment if blanks are before the `#`. */
+  /** True if a line with blanks before the `#` is a comment. */
   isIndentedComment: boolean;
-  /** Whether all carriage returns at the end of a line are removed, or one. */
+  /** True if all carriage returns at the end of a line are removed, false if only one is. */
   dropsAllReturns: boolean;
 };
 
-/** The white space of Go. U+FEFF belongs to that of JavaScript only, U+0085 to that of Go only. */
+/** The white space of Go. Only JavaScript includes U+FEFF, and only Go includes U+0085. */
 const BLANK = '[\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]';
 const BLANKS = new RegExp(`${BLANK}+`);
 const ONLY_BLANKS = new RegExp(`^${BLANK}*$`);
 const INDENTED_COMMENT = new RegExp(`^${BLANK}*#`);
-/** Go changes U+0130 to an i, too, so it can be a letter of an instruction. */
+/** Go lowercases U+0130 to an i, so it can be a letter of an instruction. */
 const WORD = /^[\s\u0085]*([A-Za-z\u0130]+)/;
 const INSTRUCTION = /^[\s\u0085]*([A-Za-z\u0130]+)(.*)$/s;
 const upper = (word: string): string => word.toUpperCase().replaceAll('\u0130', 'I');
 
 /**
- * The ways in which versions of BuildKit read the text. A way that cannot matter for it is left
- * out.
+ * Returns the ways in which versions of BuildKit read the text, without those that make no
+ * difference for it.
  */
 function readingsOf(text: string): Reading[] {
   const both = (isNeeded: boolean): boolean[] => (isNeeded ? [true, false] : [true]);
@@ -110,7 +110,8 @@ function check(
   let end = 0;
   for (let at = 0; at < lines.length; at += 1) {
     const [, first = ''] = WORD.exec(lines[at] ?? '') ?? [];
-    // A line inside another instruction counts too: the end of a here-document is hard to tell.
+    // Also check lines inside another instruction, because the end of a here-document is hard to
+    // find.
     if (at < end && !begins(first, (lines[at] ?? '').trim(), escape)) continue;
     const { text, next } = instruction(lines, at, reading);
     joined += text.length;
@@ -135,7 +136,7 @@ function check(
 
 const NAMING = ['ARG', 'FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
 /**
- * Whether an instruction that matters here can begin with the line. Its first word can go on in the
+ * Tells whether a relevant instruction can begin with the line. Its first word can continue in the
  * next line.
  */
 function begins(first: string, line: string, escape: string): boolean {
@@ -147,8 +148,8 @@ function begins(first: string, line: string, escape: string): boolean {
 }
 
 /**
- * Joins the instruction that begins at a line, as BuildKit does: comments and empty lines between
- * continued lines do not count.
+ * Joins the lines of an instruction as BuildKit does: skips comments and empty lines between
+ * continued lines.
  */
 function instruction(
   lines: readonly string[],
@@ -173,20 +174,22 @@ function instruction(
   return { text, next };
 }
 
-/** The values of `--from=` and of `from=` in a mount. BuildKit expands no variables there. */
+/**
+ * Yields the values of `--from=`, and of `from=` in a mount. BuildKit expands no variables in them.
+ */
 function* namedImages(text: string): Generator<string> {
-  // Quotes and escapes inside a word do not change its value.
+  // Remove quotes and escapes inside a word, which do not change its value.
   for (const [, value = ''] of text
     .replace(/["'\\`]/g, '')
     .matchAll(/from[\s\u0085]*=[\s\u0085]*([^\s\u0085,]+)/gi))
     yield value;
 }
 
-/** Tests most characters without a regular expression, which is slower. */
+/** Tests most characters without a regular expression, because that is faster. */
 const isBlank = (char: string): boolean =>
   char > ' ' && char < '\u007f' ? false : BLANKS.test(char);
 
-/** Splits at blanks that are neither quoted nor escaped. Quotes and escapes stay. */
+/** Splits at blanks that are neither quoted nor escaped. Keeps quotes and escapes. */
 function words(text: string, escape: string): string[] {
   const parts: string[] = [];
   let word = '';
@@ -208,27 +211,27 @@ function words(text: string, escape: string): string[] {
     word += char;
   }
   if (word !== '') parts.push(word);
-  // FROM splits at every blank, quoted or not.
+  // FROM splits at every blank, even a quoted one.
   return [...parts, ...parts.flatMap((one) => (BLANKS.test(one) ? one.split(BLANKS) : []))];
 }
 
 /**
- * All values that an argument has anywhere in the file. Versions of BuildKit differ in what a
- * second ARG of a name does, and an ARG of a stage does not count before it. `undefined` (no value)
- * is always one of them.
+ * All values that an argument has anywhere in the file. BuildKit versions differ in the effect of a
+ * second ARG with the same name, and an ARG of a stage has no effect before its line. `undefined`
+ * (no value) is always included.
  */
 type Env = {
   values: Map<string, Set<string | undefined>>;
-  /** Characters that were expanded so far. */
+  /** Number of characters that were expanded so far. */
   work: number;
 };
-/** Limits: values of one argument, and combinations of values in one word. */
+/** Maximum number of values of one argument, and of combinations of values in one word. */
 const MAX_VALUES = 32;
 const MAX_COMBINATIONS = 256;
-/** Limit of expanded characters in all combinations together. */
+/** Maximum number of expanded characters in all combinations together. */
 const MAX_WORK = 4 * 1024 * 1024;
 
-/** Marks, inside a value, that its rest is unknown. No image name has this character. */
+/** Marks the place from which a value is unknown. No image name contains this character. */
 const UNKNOWN = '\0';
 type Value = {
   text: string;
@@ -236,7 +239,9 @@ type Value = {
   isWhole: boolean;
 };
 
-/** The arguments that exist without an ARG. Some platforms have no variant and no version. */
+/**
+ * Returns the arguments that exist without an ARG. Some platforms have no variant and no version.
+ */
 function builtIn(args: Args, target: string | null): Env {
   const platform = ['BUILD', 'TARGET'].flatMap((side) => [
     ...['PLATFORM', 'OS', 'ARCH'].map((of) => [side + of, 'linux'] as const),
@@ -261,7 +266,7 @@ function define(rest: string, env: Env, args: Args, escape: string): void {
   for (const pair of words(rest, escape)) {
     const at = pair.indexOf('=');
     const key = at === -1 ? pair : pair.slice(0, at);
-    // Whether BuildKit expands the name depends on its version.
+    // Try the name as written and expanded: the version of BuildKit decides.
     const names = new Set([key, ...values(key, env, escape).map(({ text }) => text)]);
     for (const name of names) {
       const taskValue = Object.hasOwn(args, name) ? args[name] : undefined;
@@ -274,8 +279,8 @@ function define(rest: string, env: Env, args: Args, escape: string): void {
 }
 
 /**
- * Expands variables and removes quotes, as BuildKit does for FROM and ARG. Returns the result for
- * each combination of values.
+ * Expands variables and removes quotes, as BuildKit does for FROM and ARG. Returns one result per
+ * combination of values.
  */
 function values(word: string, env: Env, escape: string): Value[] {
   let chosen: Map<string, string>[] = [new Map()];
@@ -315,7 +320,7 @@ class Lexer {
     this.escape = escape;
   }
 
-  /** Reads up to `stop` or the end. */
+  /** Reads up to `stop` or the end of the word. */
   read(stop: string, depth: number): string {
     let text = '';
     while (this.at < this.word.length && text.length <= MAX_VALUE) {
@@ -377,8 +382,8 @@ class Lexer {
     const [start, name = '', sign = ''] =
       /^\{([A-Za-z_]\w*)(:?[-+?]|[}])?/.exec(this.word.slice(this.at, this.at + MAX_VALUE)) ?? [];
     if (start === undefined || sign === '' || depth > MAX_DEPTH) {
-      // Another modifier, such as a removed prefix: what follows is unknown, also if the variable
-      // is empty.
+      // For another modifier, such as the removal of a prefix, the rest is unknown, even if the
+      // variable is empty.
       this.at = this.word.length;
       return UNKNOWN;
     }
@@ -430,7 +435,7 @@ const isShared = (image: string, allowed: string): boolean =>
 const isHost = (part: string): boolean => /[.:A-Z]/.test(part) || part === 'localhost';
 const HUB = /^(index\.|registry-1\.)?docker\.io$/;
 
-/** Completes the name of an image as docker does: without a host, it is on Docker Hub. */
+/** Completes an image name as docker does: a name without a host is on Docker Hub. */
 function fullName(image: string): string {
   const slash = image.indexOf('/');
   const first = slash === -1 ? '' : image.slice(0, slash);
@@ -442,8 +447,8 @@ function fullHost(host: string): string {
   return HUB.test(name) ? 'docker.io' : plainAddress(name);
 }
 /**
- * Writes an address in its usual form: a number, a short form or an IPv4 address inside an IPv6 one
- * reach the same machine.
+ * Normalizes an address: a number, a short form or an IPv4 address inside an IPv6 address reach the
+ * same machine.
  */
 function plainAddress(host: string): string {
   const [, name = '', port = ''] = /^(.*?)(:\d+)?$/.exec(host) ?? [];
@@ -464,8 +469,8 @@ const LOOPBACK = /^(localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1?\])$/;
 const LOOPBACK_NAMES = ['localhost', '127.0.0.1', '127.0.1.1', '0.0.0.0', '[::1]', '[::]'];
 
 /**
- * Returns the names by which a build could reach a registry: with and without its default port, by
- * its addresses, and, if it runs on this machine, by the addresses of this machine.
+ * Returns the names by which a build could reach a registry: with and without the default port, by
+ * its addresses, and, if the registry runs on this machine, by the machine's addresses.
  */
 export function registryNames(
   addresses: readonly string[],
@@ -488,15 +493,15 @@ export function registryNames(
   return [...new Set(names)];
 }
 
-/** Returns the endings that name the port; a default port can be left out. */
+/** Returns the possible port suffixes of a name; a default port can be omitted. */
 function portEndings(port: string): string[] {
   if (port === '') return ['', ':443', ':80'];
   return port === '443' || port === '80' ? ['', `:${port}`] : [`:${port}`];
 }
 
 /**
- * A source policy of BuildKit with the same rules. The last rule that matches decides. BuildKit
- * before 0.11 ignores it.
+ * Returns a BuildKit source policy with the same rules, of which the last matching rule decides.
+ * BuildKit before 0.11 ignores it.
  */
 export function sourcePolicy(
   { own, registries, shared }: ImageRules,

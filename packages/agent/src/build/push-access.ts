@@ -1,8 +1,8 @@
 /**
- * Asks the registry's own API whether a push is allowed (OCI distribution,
- * "Pushing a blob in chunks"): it starts a test upload and cancels it. Docker retries a refused
- * layer for most of a minute and buildx does not report the reason, so without this check a build
- * that cannot be pushed would fail only at its time limit.
+ * Asks the registry's API whether a push is allowed (OCI distribution, "Pushing a blob in chunks"):
+ * starts a test upload and cancels it. Docker retries a refused layer for most of a minute, and
+ * buildx does not report the reason. Without this check, a build that cannot be pushed would fail
+ * only at its time limit.
  */
 import { defined } from '@berth/kit/defined';
 import type { AgentConfig } from '@berth/wire/task';
@@ -10,18 +10,18 @@ import { pause } from '../stopped.ts';
 import { tokenUrl } from '../registry/token-url.ts';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
 
-/** Returns the registry’s refusal; null if it allows the push, or if that is unknown. */
+/** Returns the registry’s refusal; null if the push is allowed, or if this is unknown. */
 export type PushAccess = (repository: string, signal: AbortSignal) => Promise<string | null>;
 type Login = Pick<AgentConfig, 'registry_user' | 'registry_password'>;
 
 const ANSWER_TIMEOUT_MS = 5_000;
-/** Pause before the first check: most pushes end earlier and need none. */
+/** Pause in ms before the first check: most pushes end earlier. */
 const FIRST_CHECK_MS = 3_000;
 const NEXT_CHECK_MS = 30_000;
 
 /**
- * Runs during a push. Resolves with the refusal when two checks in a row were refused. Rejects with
- * the signal’s reason.
+ * Checks repeatedly during a push. Resolves with the refusal after two refused checks in a row.
+ * Rejects with the signal’s reason.
  */
 export async function untilRefused(
   ask: () => Promise<string | null>,
@@ -31,7 +31,8 @@ export async function untilRefused(
   for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
-    // A single refusal can come from a busy token server: docker’s own retry can succeed.
+    // Check again after one refusal: a busy token server can cause it, and docker’s own retry can
+    // succeed.
     await pause(firstMs, signal);
     const refusal = await ask();
     if (refusal !== null) return refusal;
@@ -42,18 +43,18 @@ export function createPushAccess(login: () => Login | null, isInsecure: IsInsecu
   return async (repository, signal) => {
     const slash = repository.indexOf('/');
     const host = repository.slice(0, slash);
-    // Without a dot or a port the first part is not a host: the image is on Docker Hub.
+    // Without a dot or a port, the first part is not a host, and the image is on Docker Hub.
     if (slash === -1 || !/[.:]|^localhost$/.test(host)) return null;
     for (const scheme of ['https', 'http']) {
       try {
-        // Plain http exposes the password, so it is used only if the operator configured it in the
+        // Plain http exposes the password, so use it only if the operator configured it in the
         // engine.
         if (scheme === 'http' && !(await isInsecure(host, signal))) return null;
         return await tryUpload(`${scheme}://${host}`, repository.slice(slash + 1), login(), signal);
       } catch {
         signal.throwIfAborted();
-        // Unsupported scheme, a certificate that only the engine trusts, or no answer. Docker
-        // reports these errors itself.
+        // Ignore an unsupported scheme, a certificate that only the engine trusts, or a missing
+        // answer. Docker reports these errors itself.
       }
     }
     return null;
@@ -69,7 +70,7 @@ async function tryUpload(
   const basic =
     login === null || login.registry_user === '' ? {} : { authorization: basicOf(login) };
   let auth: Record<string, string> = basic;
-  /** Only the registry gets the login; a token server gets its own headers. */
+  /** Send the login only to the registry; a token server gets its own headers. */
   const loginFor = (url: string): Record<string, string> =>
     new URL(url).origin === origin ? auth : {};
   type Content = { body?: string; headers?: Record<string, string> };
@@ -100,13 +101,13 @@ async function tryUpload(
   const location = answer.headers.get('location');
   if (answer.status !== 202 || location === null) return null;
   const upload = new URL(location, origin).href;
-  // Some registries start an upload for everyone and refuse its content.
+  // Some registries let everyone start an upload, and refuse only its content.
   const content = { 'content-type': 'application/octet-stream', 'content-range': '0-0' };
   const patched = await send('PATCH', upload, { body: '.', headers: content });
   if (isRefusal(patched)) return refusalText(patched);
   await patched.body?.cancel();
   const next = new URL(patched.headers.get('location') ?? upload, origin).href;
-  // If the upload cannot be cancelled, it expires at the registry.
+  // An upload that cannot be cancelled expires at the registry.
   await send('DELETE', next).then(
     (r) => r.body?.cancel(),
     () => undefined,
@@ -126,7 +127,7 @@ async function refusalText(answer: Response): Promise<string> {
       (JSON.parse(text) as { errors?: { code?: string; message?: string }[] }).errors ?? [];
     if (first !== undefined) detail = `${first.code ?? ''} ${first.message ?? ''}`.trim();
   } catch {
-    // A plain text answer is shown unchanged.
+    // Show an answer in plain text unchanged.
   }
   return (
     'the registry refused an upload with status ' +

@@ -1,9 +1,7 @@
 /**
- * The dataset versions on this node. A version is copied once, however many tasks ask for it, and
- * it is not evicted while a task protects it.
- *
- * A version is in the cache when `objects/{id}/v{n}` exists with the requested manifest. The cache
- * keeps no other state.
+ * The dataset versions on this node. A version is copied once, even if several tasks request it,
+ * and is not evicted while a task protects it. A version is in the cache if `objects/{id}/v{n}`
+ * exists with the requested manifest; the cache keeps no other state.
  */
 import type { DatasetSource } from '@berth/wire/dataset';
 import type { RefCounts } from '@berth/kit/ref-count';
@@ -16,8 +14,8 @@ import type { Versions } from './versions.ts';
 import { versionText, type WantedVersion, wantedVersionOf } from './wanted-version.ts';
 
 /**
- * A version that this process does not evict before `release`. `copied` is null when it was in the
- * cache before the request.
+ * A version that this process does not evict until `release` is called. `copied` is null if the
+ * version was already in the cache.
  */
 export type ProtectedVersion = {
   want: WantedVersion;
@@ -46,8 +44,8 @@ export type CacheDeps = {
 };
 
 /**
- * Another process can evict or replace a version that has just arrived; the copy is repeated up to
- * this often.
+ * Maximum number of copies: another process can evict or replace a version that has just been
+ * copied.
  */
 const MAX_TRIES = 5;
 
@@ -62,8 +60,8 @@ export function createCache({
     const cachedVersion = await versions.get(want.dataset_id, want.version);
     if (cachedVersion === null) return false;
     if (cachedVersion.manifest_digest === want.manifest_digest) return true;
-    // The version number has another content (the control plane's database was restored) or its
-    // meta file is lost: it must go.
+    // Evict the version: the version number has other content (the control plane's database was
+    // restored), or its meta file is lost.
     if ((await evict.version(want.dataset_id, want.version)) !== null) return false;
     throw new TaskFailure(
       'dataset_copy_failed',
@@ -80,8 +78,8 @@ export function createCache({
       let copied = false;
       for (let i = 0; i < MAX_TRIES; i += 1) {
         signal.throwIfAborted();
-        // Check before the version is protected: a version with other content must be evicted, and
-        // a protected one cannot be.
+        // Check the cache before protecting the version: a version with other content must be
+        // evicted, which protection would prevent.
         const cached = await isCached(want);
         const release = protectedVersions.add(keyOf(want.dataset_id, want.version));
         if (cached && (await versions.get(want.dataset_id, want.version)) !== null) {

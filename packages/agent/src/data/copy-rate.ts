@@ -1,19 +1,17 @@
 /**
- * The average speed of this node's recent copies in bytes per second. It is saved to disk and
- * survives a restart. The control plane uses it to estimate when a deployment can start.
+ * Averages the speed of this node's recent copies in bytes per second, and saves it to disk. The
+ * control plane uses it to estimate when a deployment can start.
  */
 import { readJson, writeWhole } from '../file-system.ts';
 
 export type CopyRate = {
-  /** Null before the first copy. */
+  /** Returns the rate in bytes per second; null before the first copy. */
   get(): number | null;
-  /** `ms` runs from the first byte to the end of the verification. */
+  /** Adds a copy. `ms`: from the first byte to the end of the verification. */
   add(bytes: number, ms: number): Promise<void>;
 };
 
-/**
- * Copies with fewer bytes do not change the rate: they measure the latency and not the throughput.
- */
+/** Smaller copies do not change the rate, because they measure latency instead of throughput. */
 const MIN_BYTES = 1024 * 1024;
 const WEIGHT = 0.3;
 
@@ -29,7 +27,7 @@ export async function createCopyRate(path: string): Promise<CopyRate> {
       if (bytes === 0 || (bytes < MIN_BYTES && rate !== null)) return;
       const one = (bytes / Math.max(1, ms)) * 1000;
       rate = rate === null ? one : rate + WEIGHT * (one - rate);
-      // The rate is an estimate: a copy must not fail because the rate cannot be saved.
+      // A copy must not fail because the rate, an estimate, cannot be saved.
       await writeWhole(path, JSON.stringify({ bytes_per_second: rate })).catch(() => undefined);
     },
   };

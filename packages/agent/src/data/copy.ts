@@ -1,11 +1,11 @@
 /**
- * One round of a copy; transfer.ts repeats rounds.
+ * Runs one round of a copy; transfer.ts repeats rounds.
  *
- *   tree objects -> staging folder with folders, symlinks, hard links -> room -> rsync -> verify ->
- *   sync -> rename
+ *   tree objects -> staging folder with folders, symlinks, hard links -> reserve disk space ->
+ *   rsync -> verify -> sync -> rename
  *
- * A file that differs from the manifest ends the round as `wrong`. The round's correct files stay,
- * and the next round links them.
+ * If a file differs from the manifest, the round ends as `wrong`. Its correct files stay, and the
+ * next round links them.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { TreeFormatError } from '@berth/wire/tree';
@@ -34,16 +34,19 @@ export type CopyDeps = {
 export type CopyStep = 'making room' | 'copying' | 'verifying';
 export type RoundOptions = {
   signal: AbortSignal;
-  /** A folder that does not exist yet. The caller removes it after every outcome. */
+  /** A folder that does not exist yet. The caller removes it, whatever the outcome is. */
   place: string;
-  /** Files that earlier rounds copied. */
+  /** Files from previous rounds that this round can link. */
   sources: readonly LinkSource[];
   onStep(step: CopyStep, staging: Staging): void;
   /** Adds a line to the deployment log of each waiting task. */
   logLine(text: string): void;
-  /** Reports how many of the bytes to copy have arrived. */
+  /** Reports how many bytes of the copy have arrived. */
   onBytes(bytes: number): void;
-  /** The caller releases the reservation when `place` is removed or has become the version. */
+  /**
+   * Passes on the reservation of disk space. The caller releases it after `place` is removed or
+   * published as the version.
+   */
   onReserved(reservation: Reservation): void;
 };
 /**
@@ -91,7 +94,7 @@ async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions)
   });
   let rsyncMessage = '';
   let killed = false;
-  // The share can be unreachable if there is nothing to copy.
+  // Look for the share only if files must be copied.
   if (staging.copy.files > 0) {
     const source = await deps.findSource(want.nfs_path, signal);
     options.onStep('making room', staging);
@@ -130,8 +133,8 @@ async function round(deps: CopyDeps, want: WantedVersion, options: RoundOptions)
 }
 
 /**
- * Returns the files of the dataset's newest version on this node: most wanted files equal one of
- * them.
+ * Returns the files of the dataset's newest version on this node, because most files of the wanted
+ * version are usually unchanged.
  */
 async function newestCached(
   { layout, versions, trees }: CopyDeps,
@@ -148,8 +151,7 @@ async function newestCached(
       await sourceOfTree(folder, newest.manifest_digest, (digest) => trees.load(datasetId, digest)),
     ];
   } catch (error) {
-    // The manifest of the old version is lost everywhere. The files must be copied again, but the
-    // copy can go on.
+    // The manifest of the old version is lost everywhere. Continue, and copy all files again.
     if (error instanceof TaskFailure || error instanceof TreeFormatError) return [];
     throw error;
   }

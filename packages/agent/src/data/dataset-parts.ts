@@ -1,12 +1,14 @@
 /**
  * Wires the dataset parts of a deploy node (docs/data.md). Read this file first: the other files of
- * this room take each other as parameters, and only here you see which one gets which.
+ * this folder receive each other as parameters, and only this file shows which one gets which.
  *
- *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
- *      │                                      │
- *      └─ prepare: symlinks, the share         └─ disk/eviction ──> evict ──> versions that nothing pins
+ *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions
+ *      │                          │
+ *      └─ prepare: symlinks,      └─ disk/eviction ──> evict ──> versions that no symlink pins
+ *         the share
+ *   layout.ts: paths of all files
  *
- * volumes/ has the volumes of projects, which are no datasets.
+ * volumes/ manages the volumes of projects, which are not datasets.
  */
 import { createLimit } from '@berth/kit/limit';
 import { defined } from '@berth/kit/defined';
@@ -46,9 +48,9 @@ export type DatasetPartsOptions = {
   storage: StorageMeter;
   listContainers: ListNodeContainers;
   log: Logger;
-  /** SVC_ROOT. It is created if it does not exist. */
+  /** The setting SVC_ROOT; the folder is created if it does not exist. */
   root: string;
-  /** DATASET_NFS_BASE_PATH. */
+  /** The setting DATASET_NFS_BASE_PATH. */
   share: string | undefined;
   /**
    * The agent's id, which survives a restart; it marks this agent's mount folders on a shared
@@ -58,19 +60,21 @@ export type DatasetPartsOptions = {
   keepReleases: () => number;
   keepVersions: number;
   copiesAtOnce: number;
-  /** Called after each copy of a version, with its outcome. */
+  /** Called after each copy of a version, with its result. */
   onCopyEnded?: (ended: CopyEnd) => void;
   watermarks: Watermarks;
-  /** Images and build cache, which share the budget. Default: they are left alone. */
+  /**
+   * Images and build cache, which share the disk budget. If absent, the agent does not evict them.
+   */
   engine?: EngineSpace;
   rsync: RsyncSettings;
   /** Called when the set of cached versions has changed. */
   onChange: () => void;
-  /** How often to look for folders of dead processes. Default 60 s. */
+  /** Interval in ms between checks for folders of dead processes. Default 60 s. */
   cleanupMs?: number;
   /**
-   * Time without a heartbeat after which a process in another pid namespace counts as dead. Default
-   * 2 min.
+   * A process in another pid namespace counts as dead after this time in ms without a heartbeat.
+   * Default 2 min.
    */
   silentMs?: number;
 };
@@ -80,7 +84,9 @@ export type DatasetParts = {
   prepare: Prepare;
   inventory: Inventory;
   sweepMounts: SweepMounts;
-  /** Call once at start, when the engine answers: removes the leftovers of earlier processes. */
+  /**
+   * Call this once at start, when the engine answers: removes what previous processes left behind.
+   */
   removeLeftovers(signal: AbortSignal): Promise<void>;
   stop(): Promise<void>;
 };
@@ -99,8 +105,8 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   const trees = createTrees(layout, fetchTrees(client));
   const protectedVersions = createRefCounts();
   const isProtected = protectedVersions.has;
-  // Eviction and transfers depend on each other: a running transfer keeps its tree objects when a
-  // version is evicted.
+  // Eviction and transfers depend on each other: eviction must keep the tree objects of a running
+  // transfer.
   let transfers: Transfers | null = null;
   const evict = createEvict({
     layout,
@@ -152,7 +158,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     keepVersions: options.keepVersions,
     log,
   });
-  // Trimming runs after the copy; the tasks that wait for the copy do not wait for it.
+  // Trimming runs in the background after a copy, so that tasks do not wait for it.
   let trimming = Promise.resolve();
   const rate = await createCopyRate(layout.copyRate);
   transfers = createTransfers(
@@ -220,7 +226,7 @@ const roomOf = (
     log,
   });
 
-/** Fetches tree objects from the control plane until it answers. */
+/** Fetches tree objects from the control plane, with retries until it answers. */
 const fetchTrees =
   (client: Client): Parameters<typeof createTrees>[1] =>
   async (id, digests, signal) => {
@@ -231,8 +237,8 @@ const fetchTrees =
   };
 
 /**
- * Removes leftovers of dead processes again and again: such a process can look alive at start,
- * because the machine restarted or a container runs beside this one.
+ * Removes leftovers of dead processes periodically. One check at start is not enough: after a
+ * reboot, or if another container runs on this machine, a dead process can still look alive.
  */
 function sweepLeftovers(
   evict: Pick<Evict, 'removeLeftovers'>,

@@ -1,7 +1,6 @@
 /**
- * Evicts a version unless a container or a task uses it: moves the version to .trash atomically,
- * checks its mounts again, moves it back if it was mounted in the meantime, and deletes it
- * otherwise.
+ * Evicts a version that no container or task uses: moves it to .trash atomically, checks its mounts
+ * again, then deletes it, or moves it back if it was mounted in the meantime.
  */
 import { mkdir, readdir, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,16 +20,21 @@ export type EvictDeps = {
   mounts: Mounts;
   trees: Trees;
   log: Logger;
-  /** Whether a task of this process protects the version. */
+  /** Tells whether a task of this process protects the version. */
   isProtected: (key: string) => boolean;
-  /** Manifest digests of versions that this process is copying: their tree objects stay. */
+  /**
+   * Returns the manifest digests of versions that this process is copying: their tree objects must
+   * stay.
+   */
   rootsBeingCopied: (datasetId: string) => string[];
   onChange: () => void;
 };
 export type Evict = {
-  /** Returns the freed bytes; null if the version is in use or does not exist. */
+  /** Evicts a version and returns the freed bytes; null if it is in use or does not exist. */
   version(datasetId: string, version: number): Promise<number | null>;
-  /** Removes what dead processes left in .staging and .trash, and meta files without a version. */
+  /**
+   * Removes the folders of dead processes in .staging and .trash, and meta files without a version.
+   */
   removeLeftovers(): Promise<void>;
 };
 
@@ -59,11 +63,11 @@ export function createEvict({
     ]);
     await removeStrayMeta(layout, datasetId);
     if (remaining.length > 0) return;
-    // A folder that is not empty belongs to a copy of another agent.
+    // rmdir keeps a folder that is not empty: another agent is copying into it.
     for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)])
       await rmdir(folder).catch(() => undefined);
   }
-  /** Moves a version back from .trash. Returns false if another copy has its place. */
+  /** Moves a version back from .trash. Returns false if another copy has taken its place. */
   async function putBack(trashed: string, datasetId: string, version: number): Promise<boolean> {
     try {
       await mkdir(layout.dataset(datasetId), { recursive: true });
@@ -74,7 +78,7 @@ export function createEvict({
       throw error;
     }
   }
-  /** Renames a folder so that no process puts it back or uses it while it is being deleted. */
+  /** Renames a folder so that no process moves it back or uses it during the deletion. */
   async function renameForDeletion(path: string): Promise<string> {
     const renamed = join(work.trash, `deleting.${(count += 1)}`);
     await nullIfMissing(rename(path, renamed));
@@ -94,7 +98,7 @@ export function createEvict({
       await removeTree(await renameForDeletion(join(trash, name)));
     }
     await removeTree(trash);
-    // Rename the whole folder first: a suspended process that continues must not publish a
+    // Rename the whole folder first: if a suspended process resumes, it must not publish a
     // half-deleted copy as a version.
     await removeTree(await renameForDeletion(staging));
   }

@@ -1,4 +1,4 @@
-/** The datasets of this node as eviction.ts evicts them. */
+/** Presents the datasets of this node to eviction.ts as evictable items. */
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
 import type { DatasetSpace } from '../disk/eviction.ts';
@@ -41,7 +41,7 @@ export function createDatasetSpace(deps: DatasetSpaceDeps): DatasetSpace {
         log.warn({ err }, 'listing containers failed; all mount folders stay');
       });
       await evict.removeLeftovers();
-      // The list of the control plane must be fresh, because it decides about an eviction.
+      // Use a fresh list from the control plane, because the list decides about an eviction.
       return recopyableVersions.keys(0, signal);
     },
     async evict(c, signal, logLine) {

@@ -1,6 +1,6 @@
 /**
- * Reports the cached dataset versions to the control plane, and evicts those that it names
- * (wire/node.ts `cached`, `copy_rate`, `forget`).
+ * Reports the cached dataset versions to the control plane, and evicts the versions that the
+ * control plane names (wire/node.ts `cached`, `copy_rate`, `forget`).
  */
 import { defined } from '@berth/kit/defined';
 import type { CachedDataset } from '@berth/wire/node';
@@ -17,14 +17,14 @@ import type { Versions } from './versions.ts';
 
 export type Inventory = {
   /**
-   * `bytes` is the sum of the version's file sizes. Undefined if the disk does not answer: the
-   * report then leaves the cache out.
+   * Returns the cached versions; `bytes` is the sum of the file sizes. Undefined if the disk does
+   * not answer: the report then omits the cache.
    */
   cached(): Promise<CachedDataset[] | undefined>;
   copyRate(): number | null;
   /** Evicts all unused versions of these datasets. */
   forget(datasetIds: readonly string[]): Promise<void>;
-  /** Call when containers are removed: their versions count as used until now. */
+  /** Call this after containers were removed: their versions counted as used until now. */
   released(containers: readonly Container[]): Promise<void>;
 };
 export type InventoryDeps = {
@@ -37,11 +37,11 @@ export type InventoryDeps = {
   log: Logger;
 };
 
-/** After this time without an answer of the disk, the report leaves the cache out. */
+/** If the disk does not answer within this time in ms, the report omits the cache. */
 const DISK_TIMEOUT_MS = 10_000;
 /**
- * Greatest age of the list of recopyable versions; a new list costs calls to the engine and the
- * control plane.
+ * Maximum age in ms of the list of recopyable versions. A new list costs calls to the engine and
+ * the control plane.
  */
 const RECOPYABLE_MAX_AGE_MS = 60_000;
 
@@ -66,8 +66,8 @@ export function createInventory({
       bytes: v.bytes,
       last_used_at: v.last_used_at,
       ...defined({ name: v.name === '' ? undefined : v.name }),
-      // A version that a task protects does not count as pinned: nothing would report the end of
-      // the protection.
+      // A version that only a task protects is not reported as pinned, because no report would
+      // follow the end of the protection.
       pinned: pinned.has(keyOf(v.datasetId, v.version)),
       ...defined({ recopyable: recopyable.has(keyOf(v.datasetId, v.version)) ? true : undefined }),
     }));

@@ -1,15 +1,17 @@
 /**
- * The folders and files of the agent under SVC_ROOT. docs/contract.md "Mount modes" promises the
- * first two; the rest is internal.
+ * Paths of the agent's folders and files under SVC_ROOT. docs/contract.md "Mount modes" promises
+ * the first two; the others are internal.
  *
- *   objects/{dataset_id}/v{version}          a complete version: it appears by one rename, and nothing is written below it afterwards
- *   mounts/{deployment_id}/{dataset name}    relative symlink to a version; it also pins the version against eviction
+ *   objects/{dataset_id}/v{version}          a complete version: created by one rename, and never
+ *                                            changed afterwards
+ *   mounts/{deployment_id}/{dataset name}    relative symlink to a version, which also pins the
+ *                                            version against eviction
  *   objects/{dataset_id}/.v{version}.json    the version's meta data (versions.ts)
  *   objects/{dataset_id}/.trees/{xx}/{hex}   tree objects of its versions, by digest (trees.ts)
  *   mounts/{deployment_id}/.deployment.json  the folder's owner (mounts.ts)
  *   .staging/{process}/                      running copies (work-folders.ts)
  *   .trash/{process}/                        folders that are about to be deleted
- *   .copy-rate.json                          speed of recent copies in bytes per second (copy-rate.ts)
+ *   .copy-rate.json                          speed of recent copies in bytes/s (copy-rate.ts)
  */
 import { join } from 'node:path';
 
@@ -24,20 +26,20 @@ export type Layout = {
   version(datasetId: string, version: number): string;
   meta(datasetId: string, version: number): string;
   trees(datasetId: string): string;
-  /** A deployment's folder. */
+  /** Folder of a deployment. */
   mount(deploymentId: string): string;
   mountOwner(deploymentId: string): string;
   link(deploymentId: string, name: string): string;
 };
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
-/** Whether the text has the form of an id of a dataset or a deployment. */
+/** Tells whether the text has the form of a dataset id or deployment id. */
 export const isId = (text: string): boolean => ID.test(text);
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /**
- * The functions of the layout throw on an id or a name that could lead elsewhere: both come over
- * the network.
+ * Creates the layout. Its functions throw on an id or name that could leave the folder, because
+ * both come over the network.
  */
 export function createLayout(root: string): Layout {
   const [objects, mounts] = [join(root, 'objects'), join(root, 'mounts')];
@@ -70,10 +72,10 @@ function checked(pattern: RegExp, text: string, what: string): string {
   return text;
 }
 
-/** Key of one version of one dataset in a Map. */
+/** Returns the Map key of a dataset version. */
 export const keyOf = (datasetId: string, version: number): string => `${datasetId}/v${version}`;
 
-/** Returns the version that a symlink of mounts/ points to; null for any other text. */
+/** Returns the version that a symlink in mounts/ points to; null for any other text. */
 export function targetOf(text: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] =
     /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];
@@ -82,7 +84,7 @@ export function targetOf(text: string): { datasetId: string; version: number } |
 export const targetText = (datasetId: string, version: number): string =>
   `../../objects/${datasetId}/v${version}`;
 
-/** Name in .trash/{process}/; it tells which version the folder was. */
+/** Returns the folder name in .trash/{process}/, which names the version. */
 export const trashName = (datasetId: string, version: number, count: number): string =>
   `${datasetId}.v${version}.${count}`;
 export function trashedOf(name: string): { datasetId: string; version: number } | null {

@@ -1,6 +1,6 @@
 /**
- * The symlinks from deployments to the versions that they use. A symlink also pins its version
- * against eviction, for every agent on this SVC_ROOT. So an agent makes the symlink first and
+ * Manages the symlinks from deployments to the versions that they use. A symlink also pins its
+ * version against eviction by any agent on this SVC_ROOT, so an agent creates the symlink first and
  * checks its target afterwards.
  */
 import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 
 /**
- * The owner of a mount folder. `agent` outlives the process; `attempt` is the last attempt that
+ * The owner of a mount folder. `agent` survives a restart; `attempt` is the last attempt that
  * prepared the folder.
  */
 export type MountOwner = {
@@ -27,20 +27,20 @@ export type Link = { name: string; datasetId: string; version: number };
 export type MountFolder = { deploymentId: string; owner: MountOwner | null; links: Link[] };
 
 export type Mounts = {
-  /** Creates a deployment's folder, or takes it over. */
+  /** Creates a deployment's folder, or takes over an existing one. */
   claim(deploymentId: string, owner: MountOwner): Promise<void>;
-  /** Returns the absolute path of the symlink, which is on the disk by then. */
+  /** Creates a symlink, flushes it to disk and returns its absolute path. */
   link(deploymentId: string, link: Link): Promise<string>;
   /**
-   * Removes a deployment's symlinks to a version. The folder stays, so the release still counts as
-   * kept.
+   * Removes a deployment's symlinks to a version. The folder stays, so that the release still
+   * counts as kept.
    */
   unlink(deploymentId: string, datasetId: string, version: number): Promise<void>;
   list(): Promise<MountFolder[]>;
   get(deploymentId: string): Promise<MountFolder>;
   /** Returns the keys (layout.ts `keyOf`) of all versions that a symlink points to. */
   pinned(): Promise<Set<string>>;
-  /** Removes the folder; with `by`, only if no later attempt has taken it over. */
+  /** Removes the folder. With `by`, keeps it if a later attempt has taken it over. */
   remove(deploymentId: string, by?: Pick<MountOwner, 'task_id' | 'attempt'>): Promise<void>;
 };
 
@@ -105,8 +105,8 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
 }
 
 /**
- * Null if the path is not a symlink. A read error is thrown: otherwise a mounted version would
- * count as unused.
+ * Returns the target of a symlink; null if the path is not a symlink. Throws on a read error: a
+ * mounted version must not count as unused.
  */
 const linkText = (path: string): Promise<string | null> =>
   nullIfMissing(readlink(path)).catch((error: unknown) => {

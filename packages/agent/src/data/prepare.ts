@@ -1,10 +1,9 @@
 /**
- * Prepares the mounts of a deployment's container: symlinks to versions in the cache, or folders of
- * the share itself.
- *
- * The agent creates the symlink first and checks its target afterwards. While the symlink exists no
- * agent evicts the version, and an agent that was evicting it puts it back. A deployment's folder
- * is removed with its last container (sweep-mounts.ts) or with the attempt that failed.
+ * Prepares the mounts of a deployment's container: symlinks to cached versions, or folders of the
+ * share itself. The agent creates a symlink first and checks its target afterwards. While the
+ * symlink exists, no agent evicts the version, and an agent that has begun an eviction moves the
+ * version back. The folder of a deployment is removed with its last container (sweep-mounts.ts), or
+ * after a failed attempt.
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
 import type { TaskOf, TaskReport } from '@berth/wire/task';
@@ -19,7 +18,7 @@ import type { Versions } from './versions.ts';
 import { versionText } from './wanted-version.ts';
 import type { WorkFolders } from './work-folders.ts';
 
-/** The part of a task's context (tasks/task.ts) that the mounts need. */
+/** The part of a task's context (tasks/task.ts) that this file uses. */
 export type PrepareContext = {
   attempt: number;
   signal: AbortSignal;
@@ -34,8 +33,8 @@ export type Prepare = {
    */
   mounts(task: TaskOf<'deploy'>, deploymentId: string, context: PrepareContext): Promise<Prepared>;
   /**
-   * Checks the folders of the share again, right before the container starts: the engine follows
-   * symlinks, and a program that writes to the share might have made one in the meantime. Throws
+   * Checks the folders of the share again, right before the container starts. The engine follows
+   * symlinks, and a program with write access to the share might have created one meanwhile. Throws
    * TaskFailure dataset_unreachable.
    */
   checkWritten(
@@ -43,7 +42,7 @@ export type Prepare = {
     mounts: readonly Mount[],
     signal: AbortSignal,
   ): Promise<void>;
-  /** Returns the mounts of an adopted container; its folder belongs to this attempt from now on. */
+  /** Returns the mounts of an adopted container. Its folder then belongs to this attempt. */
   mounted(
     task: TaskOf<'deploy'>,
     deploymentId: string,
@@ -51,10 +50,7 @@ export type Prepare = {
   ): Promise<Prepared['datasets']>;
   /** Removes the folder of a failed attempt, unless a later attempt has taken it over. */
   undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
-  /**
-   * Keeps the deployment's folder from being removed by a sweep until the returned function is
-   * called.
-   */
+  /** Protects the deployment's folder from sweeps until the returned function is called. */
   protect(deploymentId: string): () => void;
 };
 export type PrepareDeps = {
@@ -88,13 +84,13 @@ async function prepareMounts(
   context: PrepareContext,
 ): Promise<Prepared> {
   const rows = task.payload.datasets;
-  // A release without datasets still counts as a kept release (sweep-mounts.ts) if earlier
-  // releases of the project had some.
+  // A release without datasets still counts as a kept release (sweep-mounts.ts) if older releases
+  // of the project had datasets.
   if (rows.length === 0 && !(await hasFolder(deps, task.payload.project_id)))
     return { mounts: [], datasets: [] };
   await claim(deps, task, deploymentId, context.attempt);
   const reporters = createReporters(context);
-  // The first failure aborts the other copies: the deployment cannot use them.
+  // The first failure aborts the other copies, because the deployment has failed.
   const failed = new AbortController();
   const signal = AbortSignal.any([context.signal, failed.signal]);
   const mounting = rows.map(async (row) => {
@@ -134,7 +130,7 @@ function claim(
 type Mounted = {
   row: DatasetMount;
   mount: Mount;
-  /** Null for a folder of the share. */
+  /** Version number; null for a folder of the share. */
   version: number | null;
 };
 
@@ -222,7 +218,7 @@ async function takeOverMounts(
   }));
 }
 
-/** Collects the progress of several copies into one report. */
+/** Combines the progress of several copies into one report. */
 export function createReporters(context: Pick<PrepareContext, 'progress' | 'logStep'>): {
   of(name: string): CopyListener;
 } {

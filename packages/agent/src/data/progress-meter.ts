@@ -1,6 +1,4 @@
-/**
- * Measures the progress of one copy: numbers for the deployment page, and for the lines of its log.
- */
+/** Measures the progress of one copy, for the deployment page and the deployment log. */
 import { defined } from '@berth/kit/defined';
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { WantedVersion } from './wanted-version.ts';
@@ -9,11 +7,11 @@ export type ProgressMeter = {
   now(): CopyProgress;
   step(step: CopyProgress['step'], bytesTotal?: number): void;
   bytes(done: number): void;
-  /** Starts over for the next round, which can copy a later version. */
+  /** Restarts the measurement for the next round, which can copy a newer version. */
   restart(want: WantedVersion): void;
 };
 
-/** The rate is the average of this time. */
+/** The rate is averaged over this time in ms. */
 const WINDOW_MS = 10_000;
 
 export function createProgressMeter(

@@ -1,6 +1,6 @@
 /**
- * The versions that only kept releases pin and that the share still has. They can be evicted when
- * nothing else makes room: a rollback would copy them again. While the engine or the control plane
+ * Finds the versions that only kept releases pin and that the share still has. They are evicted
+ * last, because a rollback would have to copy them again. While the engine or the control plane
  * does not answer, no version counts as recopyable.
  */
 import type { Logger } from '@berth/kit/log';
@@ -19,17 +19,17 @@ export type RecopyableDeps = {
   /** The agent's id, which survives a restart. */
   agent: string;
   listContainers: ListNodeContainers;
-  /** Deployments that tasks of this process are working on. */
+  /** Deployments for which a task of this process is running. */
   deploymentsInUse: RefCounts;
   log: Logger;
 };
 export type Recopyable = {
   /**
-   * Returns their keys (layout.ts `keyOf`). A saved answer that is at most `maxAgeMs` old is used
-   * again.
+   * Returns the keys (layout.ts `keyOf`) of recopyable versions. Reuses an answer that is at most
+   * `maxAgeMs` old.
    */
   keys(maxAgeMs: number, signal: AbortSignal): Promise<ReadonlySet<string>>;
-  /** Removes the symlinks of kept releases to a version; the version can be evicted then. */
+  /** Removes the symlinks of kept releases to a version, so that the version can be evicted. */
   release(datasetId: string, version: number, signal: AbortSignal): Promise<void>;
 };
 

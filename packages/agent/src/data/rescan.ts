@@ -1,4 +1,6 @@
-/** Rescans a dataset whose files changed during the copy, and waits for its new version. */
+/**
+ * Requests a scan of a dataset whose files changed during the copy, and waits for the new version.
+ */
 import type { DatasetStanding } from '@berth/wire/dataset';
 import { ApiError, type Client } from '@berth/wire/client';
 import { retryUntilAnswered } from '../link/retry.ts';
@@ -11,10 +13,9 @@ const WAIT_MS = 10 * 60_000;
 const POLL_MS = [250, 500, 1_000, 2_000] as const;
 
 /**
- * Requests a scan, waits for its end and returns the dataset. Throws TaskFailure
- * dataset_unreachable (the scan could not read the folder, or found it emptied), dataset_moving (no
- * scan ended within `waitMs`, and the copy cannot end before a scan), dataset_copy_failed (the
- * dataset was deleted).
+ * Requests a scan, waits until it has finished and returns the dataset. Throws TaskFailure
+ * dataset_unreachable (the scan could not read the folder, or found it empty), dataset_moving (no
+ * scan finished within `waitMs`), dataset_copy_failed (the dataset was deleted).
  */
 export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
   return async (datasetId, signal) => {

@@ -1,17 +1,17 @@
 /**
- * Copies a list of files from the share into a new folder with rsync. It copies contents and times
- * only. Folders, symlinks and modes come from the manifest (data/staging.ts), and the checksums
- * verify the result (data/verify.ts).
+ * Copies a list of files from the share into a new folder with rsync, contents and times only.
+ * Folders, symlinks and modes come from the manifest (data/staging.ts); checksums verify the result
+ * (data/verify.ts).
  */
 import { exec, ExecError, type ExecResult } from '@berth/kit/exec';
 import { orAbandon } from '../abandon.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 
 export type RsyncSpec = {
-  /** Absolute path without a `/` at the end. */
+  /** Absolute path without a trailing `/`. */
   source: string;
   target: string;
-  /** File with the paths below `source` as bytes: each is `./path` and ends with NUL. */
+  /** File with the paths below `source` as bytes: each path is `./path` and ends with NUL. */
   list: string;
 };
 export type RsyncOptions = {
@@ -19,30 +19,33 @@ export type RsyncOptions = {
   onBytes: (bytes: number) => void;
 };
 /**
- * The copy is incomplete if files are missing or changed during the copy, or if rsync was killed.
- * The verification finds these files.
+ * `incomplete`: files are missing, files changed during the copy, or rsync was killed. The
+ * verification finds the affected files.
  */
 export type RsyncResult =
   | { kind: 'done' }
   | { kind: 'incomplete'; message: string; killed: boolean };
 /**
- * Throws TaskFailure disk_full, dataset_unreachable (stalled, or the share has errors),
+ * Runs rsync. Throws TaskFailure disk_full, dataset_unreachable (stalled, or the share has errors),
  * dataset_copy_failed.
  */
 export type Rsync = (spec: RsyncSpec, options: RsyncOptions) => Promise<RsyncResult>;
 
 export type RsyncSettings = {
   inherit: NodeJS.ProcessEnv;
-  /** Time without progress after which a copy fails. */
+  /** A copy fails after this time in ms without progress. */
   stallMs: number;
   timeoutMs: number;
   /** Value of rsync's --bwlimit. */
   bandwidth: string | undefined;
 };
 
-/** A process that hangs in the kernel cannot be killed. After this time the agent abandons it. */
+/**
+ * Time in ms after which the agent abandons a process that hangs in the kernel and cannot be
+ * killed.
+ */
 const ABANDON_MS = 10_000;
-/** Errors of the share, in contrast to errors of a single file. */
+/** Errors of the share as a whole, as opposed to errors of one file. */
 const SHARE_ERROR =
   /stale file handle|input\/output error|transport endpoint is not connected|software caused connection abort|connection timed out|host is down|permission denied|operation not permitted|no such device/i;
 
@@ -65,8 +68,8 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       '--chmod=Fa=rX',
       '--whole-file',
     ];
-    // Write in place: no other process reads the folder, and after an interruption only names of
-    // the manifest exist.
+    // Write in place: no other process reads the folder, and an interrupted copy leaves only names
+    // from the manifest.
     argv.push(
       '--inplace',
       `--timeout=${Math.max(1, Math.ceil(stallMs / 1000))}`,
@@ -85,7 +88,7 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       env: { ...inherit, LC_ALL: 'C' },
       signal: anyAbort,
       timeoutMs,
-      // After an abort the partial copy is not needed, so rsync gets only 1 s to end.
+      // An aborted copy is not needed, so rsync gets only 1 s to exit.
       killAfterMs: 1_000,
       dieWithParent: true,
       carriageReturns: 'end',
@@ -93,7 +96,7 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       onLine: (line, stream) => {
         clearTimeout(watchdog);
         watchdog = setTimeout(giveUp, stallMs);
-        // `  1238099  100%  146.38kB/s    0:00:08 (xfr#5, to-chk=169/396)`
+        // Matches a line such as `  1238099  100%  146.38kB/s    0:00:08 (xfr#5, to-chk=169/396)`
         const bytes = stream === 'stdout' ? /^\s*(\d+)\s+\d+%/.exec(line)?.[1] : undefined;
         if (bytes !== undefined) onBytes(Number(bytes));
       },
@@ -112,7 +115,7 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
   };
 }
 
-/** Exit codes after one of rsync’s processes was killed, or lost its peer. */
+/** Exit codes after one of rsync’s processes was killed, or lost its connection to the other. */
 const KILLED = new Set([10, 12, 19, 20, 21, 22]);
 
 /**

@@ -1,13 +1,16 @@
 /**
- * Finds the folder of a dataset on the share. A child process with a deadline looks: a share that
- * hangs would block the agent's own threads.
+ * Finds the folder of a dataset on the share. A child process with a deadline does the work,
+ * because a hanging share would block the agent's own threads.
  */
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import { AbandonedError, orAbandon } from '../abandon.ts';
 import { outputTail, TaskFailure } from '../failures.ts';
 
-/** Returns the path. With `plain`, refuses symlinks in the path below the root of the share. */
+/**
+ * Returns the path of the folder. With `plain`, refuses symlinks in the path below the root of the
+ * share.
+ */
 export type FindSource = (nfsPath: string, signal: AbortSignal, plain?: boolean) => Promise<string>;
 
 const FIND_MS = 15_000;
@@ -25,7 +28,7 @@ export function createFindSource(
   return async (nfsPath, signal, plain = false) => {
     if (base === undefined) throw new TaskFailure('no_share', '');
     const path = `${base}/${nfsPath}`;
-    // The `/.` at the end makes realpath fail on anything but a folder.
+    // The trailing `/.` makes realpath fail on anything except a folder.
     const work = exec(['realpath', '--canonicalize-existing', '--zero', '--', base, `${path}/.`], {
       env: { ...inherit, LC_ALL: 'C' },
       signal,

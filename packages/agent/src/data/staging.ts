@@ -1,8 +1,8 @@
 /**
- * A staging folder, made from a manifest: all folders and symlinks, and hard links for files whose
- * content is on this node already. Two lists name the other files: one for rsync (raw paths) and
- * one for the verification (checksums). A manifest can name a million files, so only the index of
- * link sources is kept in memory.
+ * Creates a staging folder from a manifest: all folders and symlinks, and hard links for files
+ * whose content is already on this node. Two lists name the other files: one for rsync (raw paths)
+ * and one for the verification (checksums). A manifest can name a million files, so only the index
+ * of link sources is kept in memory.
  */
 import { chmod, link, lstat, mkdir, open, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,16 +15,16 @@ import {
 } from '@berth/wire/tree';
 import { errorCode, inParallel, isMissing } from '../file-system.ts';
 
-/** Files on this node by content (`contentKey`). `paths` are encoded. */
+/** Files on this node by content (`contentKey`), as sources of hard links. `paths` are encoded. */
 export type LinkSource = { folder: string; paths: ReadonlyMap<string, string> };
 export type Staging = {
   folder: string;
-  /** The files to copy; `room` is their size on disk in bytes. */
+  /** The files to copy. `room`: their size on disk in bytes. */
   copy: { files: number; bytes: number; room: number };
   linked: { files: number; bytes: number };
-  /** File with the paths to copy, for rsync. */
+  /** File that lists the paths to copy, for rsync. */
   list: string;
-  /** File with the expected size and checksum of each path, for the verification. */
+  /** File that lists the expected size and checksum of each path, for the verification. */
   expectedList: string;
 };
 /** One line of the list for the verification. */
@@ -36,13 +36,13 @@ const BLOCK = 4096;
 export const contentKey = (file: Pick<FileEntry, 'checksum' | 'executable'>): string =>
   `${file.executable ? 'x' : 'f'}${file.checksum}`;
 
-/** Absolute path as bytes. */
+/** Returns the absolute path as bytes. */
 export const pathIn = (folder: string, encoded: string): Buffer =>
   Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
 
 /**
- * Makes `place/files`, which must not exist, with the lists beside it. Rejects with errors of
- * `load` and of the disk.
+ * Creates `place/files`, which must not exist, and its lists. Rejects with errors of `load` and of
+ * the disk.
  */
 export async function makeStaging(
   place: string,
@@ -105,7 +105,10 @@ export async function makeStaging(
   }
   return made;
 }
-/** Every user of a container can enter the folder, whatever the umask of the agent is. */
+/**
+ * Sets the mode explicitly: every user of a container must be able to enter the folder, whatever
+ * the agent's umask is.
+ */
 async function makeFolder(path: Buffer | string): Promise<void> {
   await mkdir(path);
   await chmod(path, 0o755);
@@ -115,7 +118,10 @@ async function makeFolder(path: Buffer | string): Promise<void> {
 const PREFIX = Buffer.from('./');
 const NUL = Buffer.from([0]);
 
-/** Checks the size too: a truncated file on this node is not a source. */
+/**
+ * Creates a hard link to a file with the same content, if one exists. Also checks the size: a
+ * truncated file must not become a source.
+ */
 async function linkFrom(
   sources: readonly LinkSource[],
   entry: FileEntry,
@@ -128,7 +134,7 @@ async function linkFrom(
     try {
       await link(pathIn(folder, from), to);
     } catch (error) {
-      // The source was just evicted, or the file system allows no further hard link to it.
+      // The source has just been evicted, or the file system allows no further hard link to it.
       if (isMissing(error) || ['EMLINK', 'EPERM', 'EXDEV'].includes(errorCode(error) ?? ''))
         continue;
       throw error;
@@ -140,7 +146,7 @@ async function linkFrom(
   return false;
 }
 
-/** Link source of a cached version. */
+/** Returns a cached version as a link source. */
 export async function sourceOfTree(
   folder: string,
   root: string,
@@ -152,7 +158,7 @@ export async function sourceOfTree(
   return { folder, paths };
 }
 
-/** Link source of the files that an earlier round copied and verified. */
+/** Returns the files that a previous round copied and verified as a link source. */
 export async function sourceOfStaging(
   { folder, expectedList }: Staging,
   wrong: ReadonlySet<string>,

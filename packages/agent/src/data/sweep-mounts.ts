@@ -1,10 +1,10 @@
 /**
- * Removes the mount folders that no deployment needs; a removed folder no longer pins its versions.
- * A folder stays
- * - while its deployment has a container, running or stopped;
- * - for the newest generations of each project that has a container, because a rollback goes there;
- * - while a task prepares it;
- * - if another agent made it on this SVC_ROOT.
+ * Removes mount folders that no deployment needs; a removed folder no longer pins its versions. A
+ * folder stays in each of these cases:
+ * - its deployment has a container, running or stopped;
+ * - it is one of the newest generations of a project that has a container, as a rollback target;
+ * - a task is preparing it;
+ * - another agent on this SVC_ROOT created it.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
@@ -20,10 +20,10 @@ export type SweepMountsDeps = {
   agent: string;
   listContainers: ListNodeContainers;
   keepReleases: () => number;
-  /** Deployments that tasks of this process are working on. */
+  /** Deployments for which a task of this process is running. */
   deploymentsInUse: RefCounts;
 };
-/** Removes nothing and rejects when the engine does not answer. */
+/** Removes unused mount folders. Rejects, and removes none, if the engine does not answer. */
 export type SweepMounts = (signal: AbortSignal) => Promise<void>;
 
 export function createSweepMounts({
@@ -36,11 +36,11 @@ export function createSweepMounts({
 }: SweepMountsDeps): SweepMounts {
   async function mayRemove({ owner }: MountFolder): Promise<boolean> {
     if (owner === null || owner.agent !== agent) return false;
-    // A second process with the same state folder can be working on it.
+    // A second process with the same state folder can be using the folder.
     return owner.process === work.process || !(await work.isAlive(owner.process));
   }
   return async (signal) => {
-    // Keep this order. The deployment of a task that ends between two of these calls is in
+    // Keep this order. If a task ends between two of these calls, its deployment is in
     // `inUseBefore` or has a container.
     const folders = await mounts.list();
     const inUseBefore = deploymentsInUse.keys();
@@ -49,7 +49,7 @@ export function createSweepMounts({
       const { deploymentId } = folder;
       if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder)))
         continue;
-      // Check last, right before the removal: a task might have started to use the folder.
+      // Check again right before the removal: a task might have begun to use the folder.
       if (!deploymentsInUse.has(deploymentId)) await mounts.remove(deploymentId);
     }
   };

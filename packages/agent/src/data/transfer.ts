@@ -1,12 +1,13 @@
 /**
- * A copy of one version from its first round to its end, and the tasks that wait for it.
+ * Copies one version, from the first round to the last, for all tasks that wait for it.
  *
  *   round ──all files correct──> done
- *     │ some files differ from the manifest: the source changed
- *     └> rescan ─> the version that the source has become ─> next round; after MAX_ROUNDS rounds `dataset_moving`
+ *     │ some files differ from the manifest, because the source changed
+ *     └> rescan ─> the version that the source is now ─> next round;
+ *        after MAX_ROUNDS rounds `dataset_moving`
  *
- * Each task can stop waiting; when the last one stops, the transfer ends. Its staging folder is
- * removed before the end is reported.
+ * Each task can stop waiting. When the last one stops, the transfer is aborted. The staging folder
+ * is removed before the result is reported.
  */
 import { join } from 'node:path';
 import type { Limit } from '@berth/kit/limit';
@@ -26,34 +27,34 @@ import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
 /**
- * The end of one copy of a version. `bytes` is what rsync copied; `ms` is without the wait for a
- * free slot.
+ * Result of one copy of a version. `bytes`: bytes that rsync copied; `ms`: duration without the
+ * wait for a free slot.
  */
 export type CopyEnd = { outcome: (typeof COPY_OUTCOMES)[number]; bytes: number; ms: number };
 
 export type TransferDeps = CopyDeps & {
-  /** `.staging/{process}`. */
+  /** The folder `.staging/{process}`. */
   staging: string;
   storage: StorageMeter;
   rescan: Rescan;
   copyRate: CopyRate;
   onEnded(ended: CopyEnd): void;
-  /** Runs `work` when fewer than COPIES_AT_ONCE other copies run. */
+  /** Runs `work` as soon as fewer than COPIES_AT_ONCE other copies are running. */
   limit: Limit;
 };
 export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
-/** The copied files and bytes. `want` can be a later version than the one that was asked for. */
+/** The copied files and bytes. `want` can be a newer version than the requested one. */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 
 export type Transfer = {
   want(): WantedVersion;
-  /** Waits for the copy. Rejects with the signal's reason when that comes first. */
+  /** Waits for the copy. Rejects with the signal's reason if the signal aborts first. */
   join(listener: CopyListener, signal: AbortSignal): Promise<Copied>;
   done: Promise<void>;
-  /** Whether the last waiting task has left. A later request starts a new transfer. */
+  /** Tells whether the last waiting task has left. A later request must start a new transfer. */
   isEnding(): boolean;
 };
 
@@ -64,20 +65,20 @@ const NAMED_FILES = 5;
 let count = 0;
 
 /**
- * Called when the transfer continues as a later version. If it returns a transfer of that version,
- * that one is used.
+ * Called when the transfer switches to a newer version. Can return another transfer of that version
+ * to wait for instead.
  */
 export type OnMoved = (next: WantedVersion) => Transfer | null;
 
 /** The state of one transfer. */
 type Copying = {
   deps: TransferDeps;
-  /** Changes when the dataset gets a later version during the copy. */
+  /** Changes if the dataset gets a newer version during the copy. */
   want: WantedVersion;
   onMoved: OnMoved;
   /** Aborted when the last waiting task has left. */
   ending: AbortController;
-  /** The tasks that wait. */
+  /** The tasks that wait for the copy. */
   listeners: Set<CopyListener>;
   /** Sends the same line to all listeners. */
   logLine: (text: string) => void;
@@ -88,7 +89,9 @@ type Copying = {
   room: number;
   copiedBytes: number;
   workedMs: number;
-  /** Whether the transfer waits for another one of the same version, which is counted instead. */
+  /**
+   * True if this transfer waits for another transfer of the same version, which is counted instead.
+   */
   handedOver: boolean;
 };
 
@@ -116,7 +119,7 @@ export function startTransfer(
     handedOver: false,
   };
   const result = runAndCleanUp(copying);
-  // Handles a failure here: it is possible that no task awaits `result`.
+  // Handle the rejection here: it is possible that no task awaits `result`.
   const done = result.then(
     () => reportEnd(copying, 'completed'),
     () => reportEnd(copying, copying.ending.signal.aborted ? 'cancelled' : 'failed'),
@@ -129,14 +132,14 @@ export function startTransfer(
   };
 }
 
-/** Waits for the result. The last task that stops waiting ends the transfer. */
+/** Waits for the result. The transfer is aborted when the last waiting task leaves. */
 async function joinTransfer(
   { listeners, meter, ending }: Copying,
   { result, done }: { result: Promise<Copied>; done: Promise<void> },
   listener: CopyListener,
   signal: AbortSignal,
 ): Promise<Copied> {
-  // A listener of its own for each call: a task can wait twice.
+  // Create a separate listener for each call, because a task can wait twice.
   const waiting: CopyListener = { ...listener };
   listeners.add(waiting);
   waiting.onProgress(meter.now());
@@ -167,7 +170,7 @@ async function runAndCleanUp(copying: Copying): Promise<Copied> {
     return copied;
   } finally {
     await removeTree(folder).finally(() => {
-      // Do both in one step: the reserved bytes are the bytes on disk now.
+      // Do both without an await in between: the reserved bytes have become used bytes.
       for (const reservation of reservations) reservation.release();
       deps.storage.add(storedBytes);
       deps.storage.stale();
@@ -207,8 +210,8 @@ async function runRounds(copying: Copying): Promise<Copied> {
 }
 
 /**
- * The source changed: continues with the version that it has become. Returns the transfer that
- * copies that version already; null: this one continues.
+ * Finds out which version the changed source has become, and continues with it. Returns another
+ * transfer that already copies this version, or null to continue this one.
  */
 async function followSource(copying: Copying, round: WrongRound): Promise<Transfer | null> {
   const { deps, want, meter, logLine, ending } = copying;
@@ -273,7 +276,7 @@ async function runRound(
   const { copy } = round.staging;
   const [ms, copyingMs] = [performance.now() - begun, performance.now() - copyingSince];
   copying.room += copy.room;
-  // A copy that was interrupted has not transferred all bytes.
+  // Only a complete copy has transferred all bytes.
   if (round.kind === 'done') {
     await deps.copyRate.add(copy.bytes, copyingMs);
     logLine(copiedText(want, round.staging, ms, copyingMs));
@@ -317,7 +320,7 @@ function failureOf(want: WantedVersion, { wrong, rsyncMessage, killed }: WrongRo
 }
 
 const LINE_EVERY_MS = 15_000;
-/** Logs a line for each tenth of the copy, at most one per second, and at least one every 15 s. */
+/** Logs a line for each tenth of the copy: at most one per second, and at least one per 15 s. */
 function createLines(
   logLine: (text: string) => void,
   total = 0,

@@ -1,4 +1,7 @@
-/** The running transfers of this process: one for each version, however many tasks wait for it. */
+/**
+ * The running transfers of this process: one per version, shared by all tasks that wait for the
+ * version.
+ */
 import { keyOf as versionKey } from './layout.ts';
 import { startTransfer, type Transfer, type TransferDeps } from './transfer.ts';
 import type { WantedVersion } from './wanted-version.ts';
@@ -23,8 +26,8 @@ export function createTransfers(
     const current = running.get(transferKey(want));
     if (current?.isEnding() === false) return current;
     const keys = [transferKey(want)];
-    // The source changed, and this transfer continues with `next`. Returns the transfer that
-    // already copies `next`, or null.
+    // The source changed, so this transfer continues with `next`. Returns the transfer that already
+    // copies `next`, or null.
     const transfer: Transfer = startTransfer(deps, want, (next) => {
       const other = running.get(transferKey(next));
       if (other?.isEnding() === false && other !== transfer) return other;

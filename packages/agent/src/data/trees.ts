@@ -1,6 +1,6 @@
 /**
- * Tree objects of datasets (wire/tree.ts): fetched once, stored by digest beside the versions, and
- * checked at each read.
+ * Tree objects of datasets (wire/tree.ts). They are fetched once, stored by digest beside the
+ * versions, and checked at each read.
  */
 import { createHash } from 'node:crypto';
 import { readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
@@ -13,26 +13,25 @@ import type { Layout } from './layout.ts';
 
 export type Trees = {
   /**
-   * Returns the text of an object. An object that is missing or damaged on the disk is fetched
-   * again.
+   * Returns the text of an object. Fetches the object again if it is missing or damaged on disk.
    */
   load(datasetId: string, digest: string): Promise<string>;
   /**
    * Fetches all missing objects below `root`, level by level. Throws TaskFailure
-   * dataset_copy_failed if the control plane lacks one.
+   * dataset_copy_failed if the control plane does not have an object.
    */
   complete(datasetId: string, root: string, signal: AbortSignal): Promise<void>;
   /** Removes all objects except those below `roots`. */
   prune(datasetId: string, roots: readonly string[]): Promise<void>;
 };
-/** POST /api/agent/datasets/:id/trees. */
+/** Calls POST /api/agent/datasets/:id/trees. */
 export type FetchTrees = (
   datasetId: string,
   digests: readonly string[],
   signal: AbortSignal,
 ) => Promise<Record<string, string>>;
 
-/** Objects per request; the limit is 256. An object has up to 1,024 lines. */
+/** Objects per request; the API allows 256. An object has up to 1,024 lines. */
 const BATCH = 64;
 const FETCH_MS = 60_000;
 
@@ -42,7 +41,7 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
       throw new TreeFormatError(`not a digest: ${JSON.stringify(digest.slice(0, 100))}`);
     return join(layout.trees(datasetId), digest.slice(7, 9), digest.slice(7));
   };
-  /** Null if the object is missing or damaged. */
+  /** Returns the text of an object; null if it is missing or damaged. */
   async function read(datasetId: string, digest: string): Promise<string | null> {
     const text = await nullIfMissing(readFile(pathOf(datasetId, digest), 'latin1'));
     return text !== null && digestOf(text) === digest ? text : null;
@@ -66,7 +65,10 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
     }
     return texts;
   }
-  /** Returns all digests below `root`, each once. `textsOf` returns the objects of one batch. */
+  /**
+   * Returns all digests below `root` without duplicates. `textsOf` returns the objects of one
+   * batch.
+   */
   async function descend(
     root: string,
     textsOf: (digests: readonly string[]) => Promise<string[]>,
@@ -132,7 +134,7 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
 }
 
 const WRITE_MS = 60_000;
-/** Whether a running copy is writing this object. */
+/** Tells whether a running copy is writing this object. */
 async function isBeingWritten(path: string): Promise<boolean> {
   return (
     isTemporary(basename(path)) &&

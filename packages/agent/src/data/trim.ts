@@ -1,6 +1,6 @@
 /**
- * Limits the unused versions of a dataset: a share that changes often must not fill the disk with
- * folders of hard links.
+ * Limits the number of unused versions of a dataset: a dataset that changes often must not fill the
+ * disk with folders of hard links.
  */
 import type { Logger } from '@berth/kit/log';
 import type { StorageMeter } from '../disk/storage.ts';
@@ -14,13 +14,13 @@ export type TrimDeps = {
   mounts: Mounts;
   evict: Evict;
   storage: StorageMeter;
-  /** KEEP_VERSIONS. */
+  /** The setting KEEP_VERSIONS. */
   keepVersions: number;
   log: Logger;
 };
 /**
- * Evicts the unmounted versions of a dataset that are older than the newest `keepVersions` of them,
- * except `arrived`, which is about to be mounted. Never rejects.
+ * Keeps the newest `keepVersions` unmounted versions of a dataset and evicts the older ones, except
+ * `arrived`, which is about to be mounted. Never rejects.
  */
 export type Trim = (datasetId: string, arrived: number) => Promise<void>;
 
@@ -38,7 +38,7 @@ export function createTrim({
       .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
       .sort((a, b) => b.version - a.version);
     for (const { version } of unused.slice(keepVersions)) {
-      // A version that a task protects stays too, until the next copy.
+      // A version that a task protects also stays, until the next copy.
       const freed = version === arrived ? null : await evict.version(datasetId, version);
       if (freed !== null) storage.add(-freed);
     }

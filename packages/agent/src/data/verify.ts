@@ -1,6 +1,6 @@
 /**
- * Verifies a copy against the manifest: the size and the SHA-256 of each file, read back from this
- * node's disk.
+ * Verifies a copy against the manifest: reads each file back from this node's disk, and compares
+ * size and SHA-256.
  */
 import { chmod, lstat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -10,12 +10,12 @@ import { type Expected, pathIn, readExpected } from './staging.ts';
 
 type File = FileToHash & { expected: Expected };
 
-/** At most half of the cores: containers need the rest. */
+/** At most half of the cores, so that containers have the rest. */
 const WORKERS = Math.min(4, Math.ceil(availableParallelism() / 2));
 
 /**
- * Returns the encoded paths of files that are missing or differ. Sets the modes of a version: 0444,
- * and 0555 for executables. Rejects on abort, and when the node's own disk cannot be read.
+ * Returns the encoded paths of files that are missing or differ. Sets the modes of the version's
+ * files: 0444, or 0555 for executables. Rejects on abort, or if the node's own disk cannot be read.
  */
 export async function verifyCopy(
   folder: string,

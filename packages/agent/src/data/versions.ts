@@ -1,6 +1,6 @@
 /**
- * The complete dataset versions on this node and their meta data. Each call reads the disk, because
- * other agents can share it.
+ * The complete dataset versions on this node, and their meta data. Each call reads the disk,
+ * because another agent can share it.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
@@ -11,8 +11,8 @@ import { errorCode, isMissing, nullIfMissing, readJson, writeWhole } from '../fi
 import { isId, type Layout } from './layout.ts';
 
 /**
- * `bytes` is the sum of the file sizes; files that versions share by hard links count in each
- * version.
+ * Meta data of a version. `bytes`: sum of the file sizes; a file that versions share by hard links
+ * counts in each version.
  */
 export type VersionMeta = {
   manifest_digest: string;
@@ -26,18 +26,24 @@ export type CachedVersion = VersionMeta & { datasetId: string; version: number }
 export type Versions = {
   list(): Promise<CachedVersion[]>;
   get(datasetId: string, version: number): Promise<CachedVersion | null>;
-  /** Marks the version as used now. It never fails: only the order of evictions depends on it. */
+  /**
+   * Marks the version as used now. Never fails, because only the order of evictions depends on the
+   * mark.
+   */
   touch(datasetId: string, version: number): Promise<void>;
   /**
-   * Makes a verified, flushed folder the version. Returns false, and leaves the folder, if the
-   * version exists with any content.
+   * Publishes a verified, flushed folder as the version. Returns false, and leaves the folder, if
+   * the version already exists, with any content.
    */
   publish(datasetId: string, version: number, folder: string, meta: VersionMeta): Promise<boolean>;
 };
 
 const VERSION = /^v([1-9]\d*)$/;
 const MAX_TRIES = 3;
-/** Meta data of a version whose meta file is lost: it is evicted first and never used as a copy. */
+/**
+ * Meta data of a version whose meta file is lost. Such a version is evicted first and never used as
+ * a copy.
+ */
 const UNKNOWN: VersionMeta = {
   manifest_digest: '',
   name: '',
@@ -79,24 +85,25 @@ export function createVersions(layout: Layout): Versions {
       if (existing === null || existing.manifest_digest === '') return;
       const { datasetId: _, version: __, ...meta } = existing;
       const used = JSON.stringify({ ...meta, last_used_at: new Date().toISOString() });
-      // A full disk must not stop a retirement, which marks versions as used first.
+      // Ignore a full disk: a retirement marks versions as used first, and must not fail.
       await writeWhole(layout.meta(datasetId, version), used).catch(() => undefined);
     },
     async publish(datasetId, version, folder, meta) {
       const path = layout.version(datasetId, version);
       await failPoint('copy.renamed.before');
-      // The folder can come from before a database restore; its meta data must not be overwritten.
+      // Do not overwrite the meta data of an existing folder, which can be older than a database
+      // restore.
       if (await isThere(path)) return false;
       for (let tries = 1; ; tries += 1) {
-        // Write the meta file before the folder appears: each visible version has one. A concurrent
-        // agent writes the same text.
+        // Write the meta file before the folder appears, so that each visible version has one. A
+        // concurrent agent would write the same text.
         await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
         try {
           await rename(folder, path);
           break;
         } catch (error) {
           if (errorCode(error) === 'ENOTEMPTY' || errorCode(error) === 'EEXIST') return false;
-          // Another agent's cleanup removed the dataset's folder while it held no version.
+          // Another agent's clean-up removed the dataset's folder while it was empty.
           if (!isMissing(error) || tries === MAX_TRIES || !(await isThere(folder))) throw error;
         }
       }
@@ -121,7 +128,7 @@ function isMeta(value: unknown): value is VersionMeta {
   );
 }
 
-/** Removes meta files without a version; a process that died between two steps leaves them. */
+/** Removes meta files without a version, which a process leaves if it dies between two steps. */
 export async function removeStrayMeta(layout: Layout, datasetId: string): Promise<void> {
   for (const name of (await nullIfMissing(readdir(layout.dataset(datasetId)))) ?? []) {
     const version = /^\.v([1-9]\d*)\.json$/.exec(name)?.[1];
@@ -129,7 +136,7 @@ export async function removeStrayMeta(layout: Layout, datasetId: string): Promis
   }
 }
 
-/** Removes a version's meta file, unless the version exists or is being published right now. */
+/** Removes a version's meta file, unless the version exists or is just being published. */
 export async function removeMeta(
   layout: Layout,
   datasetId: string,
@@ -146,7 +153,7 @@ export async function removeMeta(
 const isThere = async (path: string): Promise<boolean> =>
   (await nullIfMissing(stat(path))) !== null;
 
-/** Ids of the datasets that have a folder. Foreign names are ignored. */
+/** Returns the ids of the datasets that have a folder. Ignores other names. */
 export async function datasetsIn(layout: Layout): Promise<string[]> {
   return ((await nullIfMissing(readdir(layout.objects))) ?? []).filter(isId);
 }

@@ -10,7 +10,10 @@ export type WantedVersion = {
   manifest_digest: string;
 };
 
-/** Throws TaskFailure dataset_not_ready while the dataset has no version. */
+/**
+ * Returns the version that the dataset has now. Throws TaskFailure dataset_not_ready if the dataset
+ * has no version.
+ */
 export function wantedVersionOf({
   dataset_id,
   name,
@@ -23,6 +26,6 @@ export function wantedVersionOf({
   return { dataset_id, name, nfs_path, version, manifest_digest };
 }
 
-/** As people read it: `imagenet v3`. */
+/** Returns the version as shown to people: `imagenet v3`. */
 export const versionText = ({ name, version }: Pick<WantedVersion, 'name' | 'version'>): string =>
   `${name} v${version}`;

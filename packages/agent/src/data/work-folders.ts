@@ -1,8 +1,8 @@
 /**
- * Each agent process has its own folder under .staging and .trash, so two processes on one SVC_ROOT
- * never share one. A mark tells whether a folder's process is dead: the process id with its start
- * time, if both processes are in the same pid namespace; otherwise (two containers on one machine,
- * or after a reboot) a heartbeat that stopped.
+ * Gives each agent process its own folder under .staging and .trash, so that two processes on one
+ * SVC_ROOT never share a folder. A mark in the folder tells whether its process is dead. In the
+ * same pid namespace, the mark's process id and start time decide. Otherwise (two containers on one
+ * machine, or after a reboot), a stopped heartbeat decides.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, readlink, stat, utimes } from 'node:fs/promises';
@@ -11,12 +11,12 @@ import type { Layout } from './layout.ts';
 import { nullIfMissing, readJson, writeWhole } from '../file-system.ts';
 
 export type WorkFolders = {
-  /** Id of this process; also the name of its folders. */
+  /** Id of this process, which is also the name of its folders. */
   process: string;
   staging: string;
   trash: string;
   isAlive(process: string): Promise<boolean>;
-  /** Returns the ids of dead processes that left a folder. */
+  /** Returns the ids of dead processes whose folders still exist. */
   dead(): Promise<string[]>;
   stop(): void;
 };
@@ -25,7 +25,10 @@ type Mark = { pid: number; started: string; boot: string; space: string };
 const BEAT_MS = 15_000;
 const SILENT_MS = 120_000;
 
-/** A process in another pid namespace counts as dead after `silentMs` without a heartbeat. */
+/**
+ * Creates the folders of this process. A process in another pid namespace counts as dead after
+ * `silentMs` without a heartbeat.
+ */
 export async function createWorkFolders(
   layout: Layout,
   { silentMs = SILENT_MS }: { silentMs?: number } = {},
@@ -48,7 +51,7 @@ export async function createWorkFolders(
       (await readJson(markOf(name))) as Mark | null,
       await nullIfMissing(stat(markOf(name))),
     ];
-    // A young folder might not have its mark yet.
+    // A new folder might not have its mark yet.
     if (mark === null || at === null) return isYoung(join(layout.staging, name));
     if (mark.boot === currentMark.boot && mark.space === currentMark.space)
       return (await startedOf(mark.pid)) === mark.started;
@@ -83,14 +86,17 @@ async function markOfThisProcess(): Promise<Mark> {
   };
 }
 
-/** Process states of zombies and dead processes (proc(5)): such a process has stopped working. */
+/** States of zombies and dead processes (proc(5)), which no longer run. */
 const ENDED = ['Z', 'X'];
 
-/** Start time of a process in clock ticks since boot; null if the process does not run. */
+/**
+ * Returns the start time of a process in clock ticks since boot; null if the process is not
+ * running.
+ */
 async function startedOf(pid: number): Promise<string | null> {
   const text = await nullIfMissing(readFile(`/proc/${pid}/stat`, 'utf8'));
-  // The program's name in parentheses can hold any character. After it, the state is the first
-  // field and the start time the twentieth.
+  // The program's name in parentheses can contain any character, so read the fields after it: the
+  // first is the state, the twentieth the start time.
   const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ') ?? [];
   return ENDED.includes(fields[0] ?? '') ? null : (fields[19] ?? null);
 }

@@ -1,6 +1,6 @@
 /**
- * Counts what uses the disks of this node: `disk` of a registration (wire/node.ts). The count runs
- * in the background, because the engine can take minutes to add up its images.
+ * Measures the disk use of this node: `disk` of a registration (wire/node.ts). Runs in the
+ * background, because the engine can take minutes to sum up its images.
  */
 import { stat, statfs } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -9,21 +9,21 @@ import type { EngineContents } from './engine-space.ts';
 
 export type DiskUse = {
   /**
-   * Returns the last count, null before the first; starts a new count if the last is older than 5
-   * min.
+   * Returns the last count, or null before the first one. Starts a new count if the last one is
+   * older than 5 min.
    */
   now(): NodeDisk | null;
-  /** Returns the last count, null before the first; starts no count. */
+  /** Returns the last count, or null before the first one. Does not start a count. */
   last(): NodeDisk | null;
   stop(): Promise<void>;
 };
 export type DiskUseDeps = {
-  /** Folders whose file systems are counted: SVC_ROOT and the agent’s own. */
+  /** Folders whose file systems are measured: SVC_ROOT and the agent’s own folders. */
   folders: readonly string[];
-  /** Bytes of datasets; null if unknown. */
+  /** Size of the datasets in bytes; null if unknown. */
   datasets: () => number | null;
   engine: (signal: AbortSignal) => Promise<EngineContents>;
-  /** Called after the first count, so that a registration reports it before the next one is due. */
+  /** Called after the first count, so that a registration reports it at once. */
   onFirst: () => void;
   /** Called after each count. */
   onCounted?: () => void;
@@ -87,7 +87,10 @@ export function createDiskUse({
   };
 }
 
-/** Absent while the disk of the engine is unknown: then nothing is evicted from it. */
+/**
+ * Returns `evictable`; absent while the engine's disk is unknown: then none of its images is
+ * evicted.
+ */
 function evictableOf(contents: EngineContents | null): Pick<NodeDisk, 'evictable'> {
   if (contents === null || contents.disk === null) return {};
   const { free, total, isOwn } = contents.disk;
@@ -103,7 +106,7 @@ function evictableOf(contents: EngineContents | null): Pick<NodeDisk, 'evictable
   };
 }
 
-/** Counts each file system once. Null if none of the folders exists. */
+/** Measures each file system once. Returns null if none of the folders exists. */
 async function measure(
   folders: readonly string[],
 ): Promise<{ free: number; total: number } | null> {
@@ -114,8 +117,8 @@ async function measure(
       const { blocks, bavail, bsize } = await statfs(folder);
       seen.set(dev, { free: bavail * bsize, total: blocks * bsize });
     } catch (error) {
-      // SVC_ROOT is created with the first dataset; the engine’s root can be on another machine or
-      // unreadable.
+      // SVC_ROOT is created only with the first dataset; the engine’s folder can be on another
+      // machine, or unreadable.
       if (!['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
     }
   }

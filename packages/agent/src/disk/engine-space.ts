@@ -1,6 +1,6 @@
 /**
- * The space of the container engine: how much images and build cache use, what of it can go, and
- * the eviction of it.
+ * Measures how much space images and build cache of the engine use and how much can be evicted, and
+ * evicts them.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -14,40 +14,45 @@ import { engineUse, type EngineUse, pruneBuildCache } from '../engine/engine-use
 type EngineDisk = {
   free: number;
   total: number;
-  /** SVC_ROOT is on another disk. */
+  /** True if SVC_ROOT is on another disk. */
   isOwn: boolean;
 };
 export type EngineContents = EngineUse & {
-  /** Images that can go, in the order of eviction; none if `disk` is null. */
+  /** Images that can be evicted, in order; empty if `disk` is null. */
   candidates: ImageCandidate[];
-  /** The disk of the engine’s data folder; null if this machine does not see the folder. */
+  /** The disk of the engine’s data folder; null if this machine cannot see the folder. */
   disk: EngineDisk | null;
 };
 export type EngineStep = Exclude<DiskStep<CachedDataset, ImageCandidate>, { kind: 'dataset' }>;
 export type EngineSpace = {
-  /** The last count; null before the first one, and after one that failed. */
+  /** Returns the last count; null before the first count, and after a failed one. */
   last(): EngineContents | null;
-  /** True if nothing was removed since the last count began. */
+  /**
+   * Tells whether the last count is current: no image or build cache was removed since it began.
+   */
   isCurrent(): boolean;
   /**
-   * Rejects if the engine does not answer: what it has is then unknown, which is not the same as
-   * nothing. A count takes minutes on a full disk, so all callers share an open one; one that is at
-   * most `maxAgeMs` old does too, if it is current.
+   * Counts images and build cache. Rejects if the engine does not answer, because an unknown use is
+   * not zero. A count takes minutes on a full disk, so all callers share a running count. A current
+   * count that is at most `maxAgeMs` old is reused.
    */
   count(signal: AbortSignal, maxAgeMs?: number): Promise<EngineContents>;
-  /** An image was pulled: the last count lacks about these bytes. */
+  /** Call this after a pull: adds these bytes to the last count. */
   grew(bytes: number): void;
-  /** A pull is about to add these bytes. Call the returned function when it has ended. */
+  /** Reserves the bytes that a pull is about to add. Call the returned function after the pull. */
   reserve(bytes: number): () => void;
-  /** Bytes that pulls are about to add. */
+  /** Returns the bytes that running pulls are about to add. */
   reserved(): number;
-  /** Something was removed from the engine: the last count is not current. */
+  /** Call this after a removal from the engine: the last count is then no longer current. */
   changed(): void;
-  /** Returns false if an image is in use now, or if there was no build cache to remove. */
+  /**
+   * Evicts an image or build cache. Returns false if the image is in use now, or if there was no
+   * build cache to remove.
+   */
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
 
-/** Waits for another caller’s count no longer than its parts can take. */
+/** Maximum time in ms to wait for another caller’s count: no count takes longer. */
 const WAIT_MS = 20 * 60_000;
 
 export function createEngineSpace({
@@ -57,13 +62,13 @@ export function createEngineSpace({
 }: {
   engine: Pick<EngineClient, 'call'>;
   images: EvictableImages;
-  /** SVC_ROOT. */
+  /** The setting SVC_ROOT. */
   root: string;
 }): EngineSpace {
   let last: EngineContents | null = null;
   let countedAt = 0;
   let reserved = 0;
-  /** Number of changes so far, and when the last count began. */
+  /** Number of changes so far, and their number when the last count began. */
   let [changes, changesThen] = [0, 0];
   let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null =
     null;
@@ -73,8 +78,8 @@ export function createEngineSpace({
     try {
       const use = await engineUse(engine, signal);
       const disk = use.root === null ? null : await diskOf(use.root, root);
-      // An image on a disk that this machine does not see is never evicted, so the registry is not
-      // asked about it.
+      // An image on a disk that this machine cannot see is never evicted, so do not ask the
+      // registry about it.
       last = { ...use, candidates: disk === null ? [] : await images.list(signal), disk };
       [countedAt, changesThen] = [performance.now(), before];
       return last;
@@ -93,8 +98,8 @@ export function createEngineSpace({
         return open.counting;
       }
       const other = open;
-      // One that began before a change does not show it, and one whose own task ended has no
-      // result: then count again.
+      // Count again if the other count began before a change, or if the task that started it has
+      // ended.
       const isUsable = (): boolean => other.changes === changes && !other.signal.aborted;
       try {
         const contents = await orAbandon(other.counting, signal, WAIT_MS, 0);
@@ -138,14 +143,14 @@ async function diskOf(folder: string, other: string): Promise<EngineContents['di
     const [{ dev }, { blocks, bavail, bsize }] = await Promise.all([stat(folder), statfs(folder)]);
     return { free: bavail * bsize, total: blocks * bsize, isOwn: dev !== (await deviceOf(other)) };
   } catch (error) {
-    // The agent is in a container without the folder, the engine is on another machine, or the
-    // folder is not readable for this user.
+    // The agent runs in a container without the folder, the engine is on another machine, or this
+    // user cannot read the folder.
     if (['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }
 }
 
-/** SVC_ROOT is created with the first dataset. */
+/** Returns the device of a path. SVC_ROOT is created only with the first dataset. */
 async function deviceOf(path: string): Promise<number> {
   try {
     return (await stat(path)).dev;

@@ -1,8 +1,8 @@
 /**
- * The images that this node can remove to make room. An image stays
- * - while a container was made from it, or a task protects it;
- * - if somebody else gave it a name: its removal would free nothing;
- * - if a kept release needs it and the registry does not have it: then this node has the only copy.
+ * Finds the images that this node can remove to make room. An image stays in each of these cases:
+ * - a container was created from it, or a task protects it;
+ * - it also has a name that is not Berth's, so that its removal would free no space;
+ * - a kept release needs it and the registry does not have it: this node has the only copy.
  */
 import type { EvictableImage } from '@berth/wire/node';
 import { imageOrder } from '@berth/wire/eviction';
@@ -14,9 +14,9 @@ import type { ImageSize } from '../engine/engine-use.ts';
 
 export type ImageCandidate = EvictableImage & { refs: readonly string[] };
 export type EvictableImages = {
-  /** In the order of eviction. Rejects if the engine does not answer. */
+  /** Returns the evictable images in order. Rejects if the engine does not answer. */
   list(signal: AbortSignal): Promise<ImageCandidate[]>;
-  /** Returns false if the image is in use or the only copy now. */
+  /** Evicts an image. Returns false if the image is now in use or the only copy. */
   evict(image: ImageCandidate, signal: AbortSignal): Promise<boolean>;
 };
 export type EvictableImagesDeps = {
@@ -24,14 +24,14 @@ export type EvictableImagesDeps = {
   images: Pick<Images, 'isProtected' | 'remove'>;
   sizes: (signal: AbortSignal) => Promise<ReadonlyMap<string, ImageSize>>;
   keepNewest: () => number;
-  /** Address of the registry; empty while it is unknown. */
+  /** Returns the address of the registry; empty while it is unknown. */
   registry: () => string;
-  /** Whether the registry has the image. Rejects if it does not answer. */
+  /** Tells whether the registry has the image. Rejects if the registry does not answer. */
   registryHas: (repository: string, digest: string, signal: AbortSignal) => Promise<boolean>;
   log: Logger;
 };
 
-/** A report can be so old; an eviction asks the registry again. */
+/** Maximum age in ms of the registry's answer in a report. An eviction asks the registry again. */
 const ASKED_MS = 3_600_000;
 
 export function createEvictableImages(deps: EvictableImagesDeps): EvictableImages {
@@ -39,7 +39,8 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
   const seen = new Map<string, number>();
 
   /**
-   * Whether the registry has the image in each of its repositories, asked at most `maxAgeMs` ago.
+   * Tells whether the registry has the image in each of its repositories. Uses answers that are at
+   * most `maxAgeMs` old.
    */
   async function isInRegistry(
     refs: readonly string[],
@@ -50,7 +51,7 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
     for (const ref of digests) {
       if (performance.now() - (seen.get(ref) ?? Number.NEGATIVE_INFINITY) < maxAgeMs) continue;
       seen.delete(ref);
-      // The path below the host, as the registry’s API names it.
+      // The path after the host is the name in the registry’s API.
       const [repository = '', digest = ''] = ref.slice(ref.indexOf('/') + 1).split('@');
       if (!(await deps.registryHas(repository, digest, signal))) return false;
       seen.set(ref, performance.now());
@@ -104,8 +105,8 @@ export function createEvictableImages(deps: EvictableImagesDeps): EvictableImage
 }
 
 /**
- * Ids of the images that a kept release of any of their repositories needs: two projects can share
- * one image.
+ * Returns the ids of images that a kept release needs in any of their repositories: two projects
+ * can share one image.
  */
 export function neededImages(
   all: readonly Image[],
@@ -127,6 +128,6 @@ export function neededImages(
   );
 }
 
-/** The tag says more to people than the digest. */
+/** Prefers the tag, which tells people more than the digest. */
 const nameOf = ({ refs, id }: Image): string =>
   refs.find((ref) => !ref.includes('@')) ?? refs[0] ?? id;

@@ -1,12 +1,11 @@
 /**
- * Keeps this node within its budget, and makes room for a copy, a pull or a build (wire/eviction.ts
- * has the order).
- *
- * Two limits refuse a copy: MAX_STORAGE less what SVC_ROOT holds, and the free bytes of the disk.
- * The budget is tighter, because images and build cache count too; it makes this node evict, but
- * what cannot go (images of running containers) refuses no copy. Pulls in progress count with the
- * bytes that they are about to add. If the engine is on a disk of its own, MAX_STORAGE limits the
- * datasets, and images and build cache can fill the engine’s disk.
+ * Keeps this node within its disk budget, and makes room for a copy, a pull or a build
+ * (wire/eviction.ts has the order).
+ * Two limits refuse a copy: MAX_STORAGE minus the size of SVC_ROOT, and the free bytes of the disk.
+ * The budget is stricter, because images and build cache count too. Exceeding it makes this node
+ * evict, but images that cannot be evicted (of running containers) do not refuse a copy. Running
+ * pulls count with the bytes that they are about to add. If the engine has its own disk,
+ * MAX_STORAGE limits only the datasets, and images and build cache can fill the engine’s disk.
  */
 import {
   mustStay,
@@ -24,9 +23,9 @@ import type { Locks } from '../locks.ts';
 import type { Reservation, StorageMeter } from './storage.ts';
 import { TaskFailure } from '../failures.ts';
 
-/** The datasets of this node. */
+/** Operations on the datasets of this node. */
 export type DatasetSpace = {
-  /** Versions in `refused` count as in use. */
+  /** Lists the datasets. Versions in `refused` count as in use. */
   list(refused: ReadonlySet<string>, recopyable: ReadonlySet<string>): Promise<CachedDataset[]>;
   keyOf(dataset: CachedDataset): string;
   /**
@@ -34,34 +33,34 @@ export type DatasetSpace = {
    * has.
    */
   refresh(signal: AbortSignal): Promise<ReadonlySet<string>>;
-  /** Returns the freed bytes; null if the dataset is in use now. */
+  /** Evicts a dataset version. Returns the freed bytes; null if it is in use now. */
   evict(dataset: CachedDataset, signal: AbortSignal, logLine: Say): Promise<number | null>;
 };
 type Say = (text: string) => void;
 /**
- * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if
- * versions share files: their eviction frees less than the sum of their sizes, which only shows
- * afterwards.
+ * Reserves `bytes` on the disk, after evictions if necessary. Throws TaskFailure no_room, normally
+ * without any eviction. Exception: if versions share files, an eviction frees less than the sum of
+ * their sizes, which is known only afterwards.
  */
 export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: Say) => Promise<Reservation>;
 export type Room = {
   make: MakeRoom;
   /**
-   * Evicts down to the low watermark if more than the high one is used, or if less than `wanted`
+   * Evicts down to the low watermark if use exceeds the high watermark, or if less than `wanted`
    * bytes are free on the disk.
    */
   keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
-  /** Notes about the budget for the operator. */
+  /** Returns notes about the budget for the operator. */
   notes(): string[];
 };
 export type KeepOptions = {
-  /** Bytes that a pull needs, on the disk of the engine. */
+  /** Bytes that a pull needs on the engine's disk. */
   wanted?: number;
-  /** The last count of images and build cache is too old. */
+  /** True if the last count of images and build cache is too old. */
   recount?: boolean;
   /**
-   * A task waits. It continues at once if nothing can go according to the last count; otherwise it
-   * gets a line.
+   * Log of a waiting task, which gets a line before evictions. If no eviction is possible by the
+   * last count, the task continues at once.
    */
   logLine?: Say;
 };
@@ -69,9 +68,12 @@ export type RoomDeps = {
   storage: StorageMeter;
   /** Null on a builder. */
   datasets: DatasetSpace | null;
-  /** Null: images and build cache are left alone. */
+  /** Null if images and build cache must not be evicted. */
   engine: EngineSpace | null;
-  /** Bytes for images and build cache if the engine has its own disk. Null: that whole disk. */
+  /**
+   * Maximum bytes for images and build cache if the engine has its own disk; null for the whole
+   * disk.
+   */
   engineMax: number | null;
   locks: Locks;
   watermarks: Watermarks;
@@ -79,31 +81,31 @@ export type RoomDeps = {
 };
 
 type Plan = DiskPlan<CachedDataset, ImageCandidate>;
-/** The state of the room between its runs. */
+/** State that is kept between runs. */
 type Keeper = RoomDeps & {
-  /** Note about images that stay, for the operator. */
+  /** Note for the operator about images that cannot be evicted. */
   imagesNote: string | null;
-  /** Runs that hold the lock or wait for it. */
+  /** Number of runs that hold the lock or wait for it. */
   holders: number;
   wasFull: boolean;
 };
-/** The state of one run. */
+/** State of one run. */
 type Run = {
-  /** Bytes that must be free. */
+  /** Bytes that must be free on the disk. */
   wanted: number;
-  /** The run is about the engine’s own disk. */
+  /** True if the run concerns only the engine’s own disk. */
   engineOnly: boolean;
-  /** Keys of datasets and names of images that cannot go after all. */
+  /** Keys of datasets and names of images whose eviction was refused. */
   refused: Set<string>;
   recopyable: ReadonlySet<string>;
   contents: EngineContents | null;
-  /** `contents` and `recopyable` are of this run. */
+  /** True if `contents` and `recopyable` were read during this run. */
   isFresh: boolean;
-  /** Work before the next round. */
+  /** Work to do before the next round. */
   due: 'refresh' | 'count' | null;
-  /** The last prune: bytes of build cache before it, and whether it removed something. */
+  /** The last prune: bytes of build cache before it, and whether it removed any. */
   pruned: { before: number; hasRemoved: boolean } | null;
-  /** Prunes in succession that did not make the build cache smaller. */
+  /** Consecutive prunes that did not shrink the build cache. */
   idlePrunes: number;
   cacheIsSpent: boolean;
   hasBegun: boolean;
@@ -115,12 +117,15 @@ type Now = {
   mayFit: boolean;
   fits: boolean;
 };
-/** A count of this age is still good, if nothing was removed since. */
+/** Maximum age in ms of a usable count, if no image or build cache was removed since. */
 export const RECENT_MS = 60_000;
-/** The engine prunes records that share their bytes with an image too, which frees nothing. */
+/**
+ * Limit of prunes that free no space: the engine also prunes records that share their bytes with an
+ * image.
+ */
 const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
-/** Sum of the bytes. */
+/** Returns the sum of the bytes. */
 const sum = (all: readonly { bytes: number }[]): number =>
   all.reduce((total, one) => total + one.bytes, 0);
 
@@ -157,7 +162,7 @@ async function keepRoom(
   signal: AbortSignal,
   { wanted = 0, recount: isOld = false, logLine }: KeepOptions,
 ): Promise<void> {
-  // After a pull that found the disk full, the last count is wrong.
+  // Count again: a pull found the disk full, so the last count is wrong.
   if (isOld) await recount(keeper, begin(keeper, 0, false), signal, wanted > 0 ? 0 : RECENT_MS);
   if (logLine !== undefined) {
     if (wanted === 0 && !(await canEvict(keeper, signal))) return;
@@ -171,7 +176,7 @@ async function keepRoom(
   }
 }
 
-/** If all of `wanted` cannot be free, as much as possible. Returns null if there is room. */
+/** Evicts until `wanted` bytes are free, or as much as possible. Returns null if there is room. */
 async function evictOnDisk(
   keeper: Keeper,
   wanted: number,
@@ -183,8 +188,8 @@ async function evictOnDisk(
 }
 
 /**
- * Holds the lock for one round at a time: a copy that needs room does not wait for all of them.
- * Returns null if there is room.
+ * Evicts in rounds, and holds the lock for only one round at a time, so that a copy does not wait
+ * for all rounds. Returns null if there is room.
  */
 async function evictInRounds(
   keeper: Keeper,
@@ -201,7 +206,10 @@ async function evictInRounds(
   }
 }
 
-/** One budget for all: the second request must see the reservation of the first. */
+/**
+ * Runs `work` alone: the budget is shared, so the second request must see the reservation of the
+ * first.
+ */
 async function locked<T>(keeper: Keeper, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   keeper.holders += 1;
   try {
@@ -230,10 +238,10 @@ const begin = ({ engine }: Keeper, wanted: number, engineOnly: boolean): Run => 
   hasBegun: false,
 });
 
-/** Whether the engine has a disk of its own. */
+/** Tells whether the engine has its own disk. */
 const hasOwnDisk = ({ engine }: Keeper): boolean => engine?.last()?.disk?.isOwn === true;
 
-/** Needs no lock: a count can take minutes. */
+/** Does the work before a round without the lock, because a count can take minutes. */
 async function prepare(keeper: Keeper, run: Run, signal: AbortSignal): Promise<void> {
   const { due } = run;
   run.due = null;
@@ -280,7 +288,7 @@ async function limitsOf(
   return { max, budget: max, disk: free - (engine?.reserved() ?? 0) };
 }
 
-/** Compares the limits with the contents of the disk now. */
+/** Compares the limits with the current contents of the disk. */
 async function planNow(keeper: Keeper, run: Run, signal: AbortSignal): Promise<Now> {
   const { datasets, engine, engineMax, watermarks } = keeper;
   const limits = await limitsOf(keeper, run, signal);
@@ -302,7 +310,7 @@ async function planNow(keeper: Keeper, run: Run, signal: AbortSignal): Promise<N
     hasBegun,
     watermarks,
   });
-  // While images go, layers that they share with others still count as staying.
+  // During image eviction, layers shared with remaining images do not count as freed.
   const isDown = plan.steps[0] === undefined || plan.steps[0].kind === 'dataset';
   if (isDown && contents !== null && (!run.engineOnly || engineMax !== null))
     noteImages(keeper, (contents.images ?? 0) - sum(images), limits.max);
@@ -334,7 +342,9 @@ function noteImages(keeper: Keeper, bytes: number, max: number): void {
     keeper.log.warn({ reason: keeper.imagesNote }, 'images that stay use most of the budget');
 }
 
-/** Evicts one group. Returns `again` until there is room, or until there cannot be. */
+/**
+ * Evicts one group. Returns `again` until there is room, or until no further eviction is possible.
+ */
 async function evictGroup(
   keeper: Keeper,
   run: Run,
@@ -342,7 +352,7 @@ async function evictGroup(
   logLine: Say,
 ): Promise<'again' | 'done' | Now> {
   const { engine, storage } = keeper;
-  // Another run might have evicted something, and counted again.
+  // Another run might have evicted and counted again: use its count.
   if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
   const now = await planNow(keeper, run, signal);
   const { steps } = now.plan;
@@ -354,8 +364,8 @@ async function evictGroup(
   if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
   await evictSteps(keeper, run, steps, signal, logLine);
   const onlyDatasets = steps.every((step) => step.kind === 'dataset');
-  // Versions share files, and a shared file is freed with the last of them: compare again with
-  // what is free now.
+  // Versions can share files, and a shared file is freed only with its last version. Compare with
+  // the free space again.
   return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
 }
 
@@ -379,7 +389,7 @@ async function evictSteps(
       await evictDataset(keeper, run, step.dataset, signal, logLine);
     }
   }
-  // Images and build cache share layers, so only a count tells how much an eviction freed.
+  // Images and build cache share layers, so only a new count shows how much an eviction freed.
   if (first?.kind !== 'dataset' && run.contents !== null) run.due = 'count';
 }
 
@@ -402,7 +412,7 @@ async function evictImage(
   logLine: Say,
 ): Promise<void> {
   const { name, kept } = step.image;
-  // An image is tried once: one that is still listed afterwards has come into use.
+  // Try each image only once: an image that is listed again afterwards is now in use.
   run.refused.add(name);
   if (!(await evictOfEngine(keeper, run, step, signal))) return;
   keeper.log.info({ image: name, kept }, 'image evicted to make room');
@@ -423,7 +433,7 @@ async function evictDataset(
   else storage.add(-freed);
 }
 
-/** Returns whether the engine removed something. */
+/** Evicts from the engine. Returns whether it removed anything. */
 async function evictOfEngine(
   { engine, log }: Keeper,
   run: Run,
@@ -435,7 +445,7 @@ async function evictOfEngine(
     return await engine.evict(step, signal);
   } catch (err) {
     signal.throwIfAborted();
-    // If the engine does not answer at all, the count that follows says so. A node can only lack
+    // If the engine does not answer at all, the next count reports it. A node might only lack
     // buildx.
     log.warn(
       { err, kind: step.kind },

@@ -1,28 +1,28 @@
-/** The requests of tasks and of background work to the room on the disk (eviction.ts). */
+/** Connects tasks and background work to the disk budget (eviction.ts). */
 import type { Logger } from '@berth/kit/log';
 import type { EngineSpace } from './engine-space.ts';
 import type { KeepOptions, Room } from './eviction.ts';
 import type { PullSize } from './pull-size.ts';
 
-/** Keeps the disk within its budget. Never rejects, except with the signal’s reason. */
+/** Keeps the disk within its budget. Rejects only with the signal’s reason. */
 export type KeepRoom = (signal: AbortSignal, options?: KeepOptions) => Promise<void>;
-/** A pull in progress. */
+/** A running pull. */
 export type ExpectedPull = {
-  /** Bytes that the pull is about to add; 0: unknown. */
+  /** Bytes that the pull is about to add; 0 if unknown. */
   bytes: number;
   pulled(): Promise<void>;
   release(): void;
 };
-/** Counts the bytes that a pull is about to add. */
+/** Estimates and reserves the bytes that a pull is about to add. */
 export type ExpectPull = (image: string, signal: AbortSignal) => Promise<ExpectedPull>;
 
 export type RoomKeeper = {
   keep: KeepRoom;
-  /** Evicts in the background; `recount` says that the last count of images is too old. */
+  /** Evicts in the background. `recount`: the last count of images is too old. */
   keepLater(recount: boolean): Promise<void>;
-  /** Before this call, the others do nothing. */
+  /** Sets the room. Before this call, all other functions have no effect. */
   use(room: Pick<Room, 'keep'>): void;
-  /** Ends the evictions that run in the background. */
+  /** Stops the background evictions. */
   stop(): void;
 };
 
@@ -49,7 +49,7 @@ export function createRoomKeeper(log: Logger): RoomKeeper {
 export type ExpectPullDeps = {
   engine: Pick<EngineSpace, 'reserve' | 'grew'>;
   pullSize: PullSize;
-  /** Size of an image on the engine, in bytes. */
+  /** Returns the size of an image on the engine in bytes. */
   imageSize: (image: string, signal: AbortSignal) => Promise<number | null>;
 };
 
@@ -62,7 +62,7 @@ export const createExpectPull =
       bytes,
       release,
       async pulled() {
-        // The image shares layers with others, so it might have added less than its size.
+        // The image can share layers with others, so it might have added less than its size.
         engine.grew(bytes || ((await imageSize(image, signal)) ?? 0));
       },
     };

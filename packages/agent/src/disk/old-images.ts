@@ -1,13 +1,14 @@
 /**
- * Removes old images from this node, in the background after each task; the registry still has
+ * Removes old images from this node, in the background after each task. The registry still has
  * them.
  *
- * - Of each project, the newest KEEP_RELEASES images stay.
- * - All images go when the project was deleted.
- * - All images go a week after the newest was built, if the node has no container of the project.
+ * - For each project, the newest KEEP_RELEASES images stay.
+ * - If the project was deleted, all its images are removed.
+ * - If the node has no container of the project, all its images are removed a week after the newest
+ *   was built.
  *
- * An image is never removed by force, while a container was made from it, or while a task protects
- * it. eviction.ts removes more when the disk is full.
+ * An image is never removed by force, and stays while a container uses it or a task protects it.
+ * eviction.ts removes more images when the disk is full.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from '@berth/kit/ref-count';
@@ -16,8 +17,8 @@ import { repositoryOf } from '../engine/image-ref.ts';
 
 export type Images = {
   /**
-   * Keeps `ref` from being removed until the returned function is called. A removal that has begun
-   * still ends: wait for `removed`.
+   * Protects `ref` from removal until the returned function is called. A removal that has already
+   * begun continues: wait for `removed`.
    */
   protect(ref: string): () => void;
   isProtected(ref: string): boolean;
@@ -29,25 +30,28 @@ export type Images = {
    */
   remove(refs: readonly string[]): Promise<boolean>;
   /**
-   * Cleans soon, once for several requests. `repository` is `{registry}/{project}`; a name without
-   * a registry is ignored.
+   * Schedules a clean-up, which several requests share. `repository` is `{registry}/{project}`; a
+   * name without a registry is ignored.
    */
   cleanLater(repository: string): void;
-  /** Removes all images of a deleted project; otherwise like `cleanLater`. */
+  /** Schedules the removal of all images of a deleted project; otherwise like `cleanLater`. */
   forgetLater(repository: string): void;
-  /** Cleans every repository of this registry; otherwise like `cleanLater`. */
+  /** Schedules a clean-up of every repository of this registry; otherwise like `cleanLater`. */
   sweepLater(registry: string): void;
-  /** Runs the requested clean-ups at once. */
+  /** Runs the scheduled clean-ups at once. */
   settle(): Promise<void>;
-  /** Drops the requests. Resolves when the running removal has ended. */
+  /** Drops the scheduled clean-ups. Resolves when the running removal has finished. */
   stop(): Promise<void>;
 };
 
-/** Limit per run and repository; the next run removes the rest. */
+/** Maximum number of removals per run and repository. The next run removes the rest. */
 const MAX_REMOVED = 50;
-/** Long enough for the switch to the new version, which needs the CPU for itself. */
+/** Delay in ms that lets the switch to the new version finish first, which needs the CPU. */
 const DELAY_MS = 20_000;
-/** Images of a project without a container on this node stay so long after the newest was built. */
+/**
+ * If a project has no container on this node, its images stay for this many seconds after the
+ * newest was built.
+ */
 const ABSENT_S = 7 * 86_400;
 
 export function createImages({
@@ -69,14 +73,14 @@ export function createImages({
   let running: Promise<void> | null = null;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
-  /** One removal at a time: a task waits for it before it looks for its image. */
+  /** Only one removal runs at a time. A task waits for it before it checks for its image. */
   let removing: Promise<unknown> = Promise.resolve();
 
   function remove(refs: readonly string[]): Promise<boolean> {
     const isProtected = (): boolean => refs.some(protectedRefs.has);
     const removal = removing.then(async () => {
       for (const ref of refs) {
-        // Check each time: a task might have started to protect it meanwhile.
+        // Check before each reference: a task might have begun to protect it.
         if (isProtected() || !(await deps.docker.removeImageRef(ref))) return false;
       }
       return true;
@@ -161,14 +165,17 @@ export function createImages({
 }
 
 /**
- * Whether the name begins with the address of a registry, by the engine’s own rule, and holds no
- * pattern. Every other name belongs to somebody else’s images, and the engine takes an empty name
- * for all images of the machine.
+ * Tells whether the name begins with a registry's address, by the engine’s own rule, and contains
+ * no pattern. Other names belong to images that are not Berth's, and the engine treats an empty
+ * name as all images of the machine.
  */
 const namesRegistry = (repository: string): boolean =>
   /^(localhost|[^/*?[]*[.:][^/*?[]*)\/[^*?[]*$/.test(repository);
 
-/** No container uses any of them and the newest is a week old, so no task is about to run one. */
+/**
+ * Tells whether no container uses any of the images and the newest is a week old: then no task is
+ * about to run one.
+ */
 export const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
   !images.some((i) => inUse.has(i.id)) &&
   Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
@@ -177,7 +184,7 @@ export const newestFirst = (images: readonly Image[]): Image[] =>
   images.toSorted((a, b) => b.created - a.created);
 
 /**
- * References of the images that can be removed: beyond the `keepNewest` newest ones, unused, oldest
+ * Returns the references of removable images: unused, beyond the `keepNewest` newest ones, oldest
  * first.
  */
 export function removableRefs(

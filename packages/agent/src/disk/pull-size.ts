@@ -1,7 +1,7 @@
 /**
- * Estimates the bytes that a pull adds to the disk of the engine: the layers that the newest image
- * of the repository here does not have. A registry tells compressed sizes. The newest image tells
- * how much larger its layers are unpacked; without one, UNPACKED is assumed.
+ * Estimates the bytes that a pull adds to the engine's disk: the layers that the repository's
+ * newest local image does not have. The registry reports compressed sizes. The newest local image
+ * shows the ratio of unpacked to compressed size; if there is none, UNPACKED is assumed.
  */
 import type { Logger } from '@berth/kit/log';
 import { newestFirst } from './old-images.ts';
@@ -9,13 +9,13 @@ import { repositoryOf } from '../engine/image-ref.ts';
 import type { RegistryApi } from '../registry/api.ts';
 import type { Docker } from '../engine/docker.ts';
 
-/** Returns 0 if the size is unknown: the pull says why better than an estimate. */
+/** Returns the estimate in bytes; 0 if unknown: the pull itself then reports the problem better. */
 export type PullSize = (image: string, signal: AbortSignal) => Promise<number>;
 
-/** Common base images are 2 to 3 times as large as their gzip layers. */
+/** Assumed ratio of unpacked to gzip size: 2 to 3 for common base images. */
 const UNPACKED = 2.5;
 const MAX_UNPACKED = 20;
-/** A pull does not wait longer for an estimate. */
+/** Maximum time in ms that a pull waits for an estimate. */
 const LIMIT_MS = 5_000;
 
 export function createPullSize(deps: {

@@ -1,10 +1,10 @@
-/** Formats numbers for people who read a deployment's log. */
+/** Formats numbers for a deployment's log. */
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'] as const;
 
 export function sizeText(bytes: number): string {
   let value = bytes;
   let unit = 0;
-  // From 999.5 on the value would be rounded to 1000.
+  // Values from 999.5 on would be rounded to 1000, so use the next unit.
   while (value >= 999.5 && unit < UNITS.length - 1) {
     value /= 1000;
     unit += 1;

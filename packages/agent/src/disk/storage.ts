@@ -1,11 +1,9 @@
 /**
- * Measures how much SVC_ROOT can hold and how much of it is free: `max_storage` and `free_storage`
- * of a registration.
- *
- * `du` counts the used bytes in a child process with a deadline, so that a disk that hangs does not
- * block registrations. Hard links count once. Between two counts the sum follows copies and
- * evictions. Running copies reserve room: their full size in the budget, and the bytes that are not
- * written yet on the disk.
+ * Measures the capacity and free space of SVC_ROOT: `max_storage` and `free_storage` of a
+ * registration. `du` counts the used bytes in a child process with a deadline, so that a hanging
+ * disk does not block registrations. It counts hard-linked files once. Between two counts, copies
+ * and evictions adjust the sum. A running copy reserves its full size in the budget, and on the
+ * disk the bytes that it has not written yet.
  */
 import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -15,12 +13,12 @@ import { orAbandon } from '../abandon.ts';
 
 export type Storage = {
   max: number;
-  /** Null before the first count. */
+  /** Free bytes; null before the first count. */
   free: number | null;
 };
 /**
- * `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They can
- * be negative.
+ * `budget`: bytes left of MAX_STORAGE. `disk`: bytes left on the disk. `free`: the smaller one.
+ * They can be negative.
  */
 export type Room = { max: number; free: number; budget: number; disk: number };
 export type StorageOptions = {
@@ -33,19 +31,19 @@ export type Reservation = { wrote(bytes: number): void; release(): void };
 export type StorageMeter = {
   /** Returns the last count. Waits at most 500 ms for a new one if the last is older than 5 min. */
   read(signal: AbortSignal): Promise<Storage>;
-  /** Used bytes of SVC_ROOT; null before the first count. */
+  /** Returns the used bytes of SVC_ROOT; null before the first count. */
   used(): number | null;
   /** Waits for the first count and rejects if it fails. */
   now(signal: AbortSignal): Promise<Room>;
   reserve(bytes: number): Reservation;
-  /** Adds bytes that were copied; a negative number for bytes that were freed. */
+  /** Adds copied bytes, or subtracts freed bytes if negative. */
   add(bytes: number): void;
   /** Makes the next read count again. */
   stale(): void;
 };
 
 const DU_MS = 10 * 60_000;
-/** Time for a killed `du` to end. */
+/** Time in ms for a killed `du` to exit. */
 const END_MS = 30_000;
 const FRESH_MS = 5 * 60_000;
 
@@ -68,7 +66,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
     );
     countedAt = performance.now();
     const bytes = /^(\d+)\t/.exec(result.stdout)?.[1];
-    // If a file vanishes during the count, du fails but its sum is still good.
+    // If a file disappears during the count, du fails but its sum is still usable.
     if (bytes !== undefined && result.ended === null) used = Number(bytes) - sum('written');
     else if (/No such file or directory/.test(result.stderr)) used = 0;
     else
@@ -83,7 +81,8 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       .finally(() => (counting = null)));
   async function firstCount(signal: AbortSignal): Promise<void> {
     for (let startedHere = false; used === null && !startedHere; ) {
-      // A count that another task started ends with that task; then this task counts itself.
+      // If another task started the count and ended, the count ended too: this task then counts
+      // itself.
       startedHere = counting === null;
       await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);
     }
@@ -99,7 +98,8 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   return {
     async read(signal) {
       if (counting === null && performance.now() - countedAt > FRESH_MS) {
-        // A count mostly takes milliseconds; then the first registration already has it.
+        // A count usually takes milliseconds, so wait briefly: the first registration can then
+        // include it.
         await Promise.race([counted(signal), new Promise((resolve) => setTimeout(resolve, 500))]);
       }
       const { max, free } = await measure();
@@ -129,7 +129,10 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
   };
 }
 
-/** Reads the nearest existing folder: SVC_ROOT is created with the first dataset. */
+/**
+ * Reads the file system of the nearest existing folder, because SVC_ROOT is created only with the
+ * first dataset.
+ */
 async function statfsUpwards(path: string): Promise<{ size: number; free: number }> {
   try {
     const s = await statfs(path);

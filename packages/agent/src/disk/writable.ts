@@ -1,6 +1,6 @@
 /**
- * Checks that the agent can write to its folders: it writes a small file into each. /readyz needs
- * no login, so parallel requests share one write.
+ * Checks that the agent can write to its folders, with a small file in each. /readyz needs no
+ * login, so parallel requests share one write.
  */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,12 +9,12 @@ import { messageOf } from '@berth/kit/message-of';
 export type CheckedFolder = { setting: 'SVC_ROOT' | 'STATE_DIR'; path: string };
 type Options = { write?: (path: string) => Promise<void>; deadlineMs?: number; freshMs?: number };
 
-/** A smaller file can fit on a disk without a free block. */
+/** 64 KiB, because a smaller file can fit on a disk without a free block. */
 const CONTENT = Buffer.alloc(64 * 1024);
 
 /**
- * Returns the problem of each folder that has one. A disk that hangs gets only one write, however
- * many requests come.
+ * Returns the problems of the folders. A hanging disk gets only one write, however many requests
+ * arrive.
  */
 export function createWritable(
   folders: readonly CheckedFolder[],
@@ -60,7 +60,7 @@ function createCheck(
   };
 }
 
-/** The name is fixed, so a killed agent leaves at most one file. */
+/** The file name is fixed, so a killed agent leaves at most one file. */
 async function writeTestFile(path: string): Promise<void> {
   const file = join(path, '.writable');
   try {

@@ -40,7 +40,7 @@ export async function readInside(
   try {
     await exitCodeOf(engine, container, ['cat', ...paths], late, output.add);
   } catch (error) {
-    // A part of the files is of use.
+    // Some files might be unreadable: return the part that was read.
     if (!late.aborted && !isEngineFailure(error)) throw error;
   }
   return output.texts().stdout || null;
@@ -75,7 +75,7 @@ const isEngineFailure = (error: unknown): boolean =>
 
 type OnOutput = (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
 
-/** A command goes on to run when the signal aborts. */
+/** When the signal aborts, the command keeps running inside the container. */
 async function exitCodeOf(
   engine: EngineClient,
   container: string,

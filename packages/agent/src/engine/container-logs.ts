@@ -33,7 +33,7 @@ export async function readLog(
   }
 }
 
-/** Returns what could be read until an error. */
+/** Returns the last lines; after an error, returns the lines read so far. */
 export async function lastLines(
   engine: EngineClient,
   id: string,

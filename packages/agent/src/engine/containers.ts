@@ -1,15 +1,15 @@
-/** Containers of the engine: what they are, and what is done with them. */
+/** Lists, inspects, starts, stops and removes containers of the engine. */
 import type { Container, LabelFilter } from './docker.ts';
 import type { Answer, EngineClient } from './engine-client.ts';
 import { isContainerGone, orElse, withCode } from './engine-errors.ts';
 import { MACHINE_FAILURES } from '../failures.ts';
 
-/** Requests to the engine at the same time, while several containers are described. */
+/** Maximum number of concurrent requests to the engine while several containers are inspected. */
 const AT_ONCE = 4;
 
 export type ContainerDescription = Answer<'GET /containers/{id}/json'>;
 
-/** The `filters` of a list or of events. */
+/** Builds the `filters` parameter of a list or event request. */
 export const filtersOf = (
   labels: LabelFilter,
   others: Readonly<Record<string, readonly string[]>> = {},
@@ -38,7 +38,7 @@ export async function listContainers(
       containers[at] = await inspectContainer(engine, ids[at] ?? '', signal);
   };
   await Promise.all(Array.from({ length: Math.min(AT_ONCE, ids.length) }, describeNext));
-  // A container that was removed since it was listed is left out.
+  // Leave out a container that was removed after it was listed.
   return containers.filter((container) => container !== null);
 }
 
@@ -51,7 +51,7 @@ export async function inspectContainer(
   return description === null ? null : readContainer(description);
 }
 
-/** Null if there is no such container. After any other error, the answer cannot be trusted. */
+/** Returns null if the container does not exist. Throws on any other error. */
 export async function describeContainer(
   engine: EngineClient,
   ref: string,
@@ -73,7 +73,7 @@ export async function publishedPort(
 ): Promise<number | null> {
   const description = await describeContainer(engine, id, signal);
   const bindings = description?.NetworkSettings?.Ports?.[`${containerPort}/tcp`];
-  // One binding for IPv4 and one for IPv6, with the same port.
+  // The engine returns one binding for IPv4 and one for IPv6, with the same port.
   return Number(bindings?.[0]?.HostPort ?? 0) || null;
 }
 
@@ -158,8 +158,8 @@ function readContainer(raw: ContainerDescription): Container {
 }
 
 /**
- * The engine keeps the last five runs. After a success, a reader wants to see the last success;
- * while the state is unhealthy, the last failure.
+ * The engine keeps the last five health-check runs. Show the last success of a healthy container,
+ * and the last failure of an unhealthy one.
  */
 function readHealth(raw: Health | undefined): Container['health'] {
   const status = raw?.Status;
@@ -180,7 +180,7 @@ function firstPort(ports: Ports | null | undefined): number | null {
   return port > 0 ? port : null;
 }
 
-/** Cuts the engine’s nanoseconds to milliseconds. The engine writes the year 1 for "never". */
+/** Converts the engine’s timestamp to milliseconds. The engine writes year 1 for "never". */
 function toTime(text: string | undefined): string | null {
   const ms = text === undefined || text.startsWith('0001-') ? Number.NaN : Date.parse(text);
   return Number.isNaN(ms) ? null : new Date(ms).toISOString();

@@ -1,4 +1,6 @@
-/** Puts the operations of the engine together: each has a file by its noun. */
+/**
+ * Combines the engine operations into one `Docker` object. Each kind of operation has its own file.
+ */
 import { execute, readInside, runInside } from './container-exec.ts';
 import { lastLines, readLog } from './container-logs.ts';
 import {

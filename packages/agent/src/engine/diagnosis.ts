@@ -1,5 +1,6 @@
 /**
- * Explains why a new container did not become healthy. Pure, so that every case is a row of a test.
+ * Explains why a new container did not become healthy. Pure, so that a test table can cover every
+ * case.
  */
 import type { CheckFailure } from './health-check.ts';
 import type { Listener } from './listening.ts';
@@ -15,12 +16,12 @@ export type ExitFacts = {
   containerPort: number;
   /** ENTRYPOINT and CMD of the image. */
   command: readonly string[];
-  /** Go's names of architectures; an empty text if the image does not say. */
+  /** Go's name of the image's architecture; empty if the image does not declare one. */
   imageArch: string;
   nodeArch: string;
 };
 
-/** For a container that exited, or never started, while it was probed. */
+/** Describes a container that exited, or never started, while the agent probed it. */
 export function exitFailure(
   container: Pick<Container, 'exitCode' | 'oomKilled' | 'error'>,
   facts: ExitFacts,
@@ -28,7 +29,7 @@ export function exitFailure(
   const { exitCode, oomKilled, error } = container;
   const { memoryBytes } = facts;
   const limit = memoryBytes === null ? '' : ` of ${Math.round(memoryBytes / 1_048_576)} MiB`;
-  // A child that was killed ends a shell with 128 + the number of the signal.
+  // A shell whose child was killed exits with 128 + the signal number.
   if (oomKilled || (exitCode === 137 && memoryBytes !== null)) {
     return new TaskFailure(
       'container_exited',
@@ -43,10 +44,7 @@ export function exitFailure(
   );
 }
 
-/**
- * The next step, by the exit code and by what the container printed; an empty text if neither
- * tells.
- */
+/** Returns the next step, from the exit code and the container's output; empty if unknown. */
 function hintOfExit(
   exitCode: number,
   text: string,
@@ -123,8 +121,8 @@ const NO_ADDRESS =
   /EADDRNOTAVAIL|EAFNOSUPPORT|(cannot|can't) assign requested address|address family not supported/i;
 
 /**
- * The first variable in a command that no shell expands; null if there is none, or if a program of
- * the command may expand it.
+ * Returns the first variable that no shell expands in a command. Returns null if there is none, or
+ * if a program in the command can expand it.
  */
 function unexpanded(command: readonly string[]): string | null {
   if (command.includes('-c') || command.includes('-ec')) return null;
@@ -136,7 +134,8 @@ function unexpanded(command: readonly string[]): string | null {
 }
 
 /**
- * The port below 1024 on which a program was not allowed to listen; null if the text names none.
+ * Returns the port below 1024 that a program was not allowed to listen on; null if the text names
+ * no such port.
  */
 function lowPortOf(text: string): number | null {
   for (const line of text.split('\n')) {
@@ -145,7 +144,7 @@ function lowPortOf(text: string): number | null {
       !/\b(bind|listen|port)/i.test(line)
     )
       continue;
-    // Times look like ports.
+    // Remove times of day first: they look like ports.
     const without = line.replace(/(?<![\d.])\d{1,2}:\d{2}:\d{2}/g, '');
     const port = Number(/(?::|port[ =:]*)(\d{1,5})\b/i.exec(without)?.[1] ?? 0);
     if (port > 0 && port < 1024) return port;
@@ -158,7 +157,7 @@ export type ProbeFacts = {
   healthPath: string | null;
   probeSeconds: number;
   last: ProbeAnswer | null;
-  /** Null if the listeners could not be read. */
+  /** Ports on which the container listens; null if they could not be read. */
   listeners: readonly Listener[] | null;
   /** TCP ports of EXPOSE. */
   exposed: readonly number[];
@@ -169,7 +168,7 @@ export const addressOf = ({ address, port }: Pick<Listener, 'address' | 'port'>)
 const isIpv6 = ({ address }: Listener): boolean =>
   address.includes(':') && !address.startsWith('::ffff:');
 
-/** For a container that runs but was not healthy in time. */
+/** Describes a container that runs but did not become healthy in time. */
 export function probeFailure(facts: ProbeFacts): TaskFailure {
   const { containerPort, last, listeners } = facts;
   const within = `within ${facts.probeSeconds} s`;
@@ -237,7 +236,7 @@ export function probeFailure(facts: ProbeFacts): TaskFailure {
   );
 }
 
-/** For a container that answers HTTP, but whose HEALTHCHECK did not pass. */
+/** Describes a container that answers HTTP but whose HEALTHCHECK did not pass. */
 export function checkFailure(
   { command }: HealthCheck,
   { output, isFinal }: CheckFailure,

@@ -8,7 +8,7 @@ import type { RegistryCredentials } from './registry-credentials.ts';
 
 export type DockerCliOptions = {
   credentials: Pick<RegistryCredentials, 'configDir' | 'secrets'>;
-  /** The variables that all tools of the agent receive. */
+  /** The environment variables that all tools of the agent receive. */
   inherit: NodeJS.ProcessEnv;
   dockerHost?: string | undefined;
 };
@@ -17,13 +17,13 @@ export type RunOptions = Partial<Omit<ExecOptions, 'env' | 'redact'>> & { env?: 
 
 export type DockerCli = {
   /**
-   * Runs `docker <args>`, by default for at most 60 s. Returns the result of a failed exit too; it
-   * does not throw. Rejects with the signal’s reason if the signal ended it.
+   * Runs `docker <args>` with a timeout of 60 s by default. Returns the result also if the command
+   * failed. Rejects only with the signal’s reason, after an abort.
    */
   run(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
   /**
-   * Like `run`, but a failed exit throws ExecError, and an engine that does not answer TaskFailure
-   * `engine_unavailable`.
+   * Like `run`, but throws ExecError if the command failed, and TaskFailure `engine_unavailable` if
+   * the engine does not answer.
    */
   runOrThrow(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
 };
@@ -65,7 +65,7 @@ async function runDockerOrThrow(
 ): Promise<ExecResult> {
   const result = await runDocker(options, args, runOptions);
   if (result.code === 0 && result.ended === null) return result;
-  // The error names the docker verb only; the full argv is long and does not help.
+  // The error names only the docker subcommand: the full argv is long and does not help.
   const error = exitError(result, options.credentials.secrets(), ['docker', ...args.slice(0, 1)]);
   const code =
     result.ended === 'timeout'

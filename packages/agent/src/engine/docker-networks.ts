@@ -8,12 +8,12 @@ export type Network = {
   id: string;
   name: string;
   labels: Record<string, string>;
-  /** IPv4 networks as CIDR. */
+  /** IPv4 networks in CIDR notation. */
   subnets: readonly string[];
 };
 
 export type DockerNetworks = {
-  /** All networks, including those that Berth did not create. */
+  /** Returns all networks, including those that Berth did not create. */
   list(signal?: AbortSignal): Promise<Network[]>;
   /** Returns the new network’s id; null if its addresses overlap with another network. */
   create(
@@ -21,13 +21,14 @@ export type DockerNetworks = {
     signal?: AbortSignal,
   ): Promise<string | null>;
   /**
-   * Whether any container uses the network. Stopped containers count: without the network they
-   * could not start again.
+   * Tells whether any container uses the network. A stopped container counts too: it could not
+   * start again without its network.
    */
   isUsed(id: string): Promise<boolean>;
   /**
-   * The network of containers without another one, and of build steps. `isShared`: containers that
-   * are not Berth's use it, running or not. Null: the engine has none.
+   * Returns the engine's default network, which build steps and containers without another network
+   * use; null if the engine has none. `isShared`: a container that is not Berth's uses it, running
+   * or stopped.
    */
   defaultNetwork(signal?: AbortSignal): Promise<{ bridge: string; isShared: boolean } | null>;
   /** Returns false if the engine refuses because the network is in use. */
@@ -68,7 +69,7 @@ async function createNetwork(
 ): Promise<string | null> {
   const body = {
     Name: name,
-    // Engines before API 1.44 allow two networks of one name without it.
+    // Without CheckDuplicate, engines before API 1.44 allow two networks with the same name.
     CheckDuplicate: true,
     Driver: 'bridge',
     IPAM: { Config: [{ Subnet: subnet }] },
@@ -109,7 +110,7 @@ async function removeNetwork(engine: EngineClient, id: string): Promise<boolean>
   return withNetworkCode(orElse(orElse(removing, isNetworkGone, true), isActive, false));
 }
 
-/** A network that is not found is no image that is not found. */
+/** "Not found" must not get the code of a missing image when a network is missing. */
 async function withNetworkCode<T>(promise: Promise<T>): Promise<T> {
   try {
     return await promise;

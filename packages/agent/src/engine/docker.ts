@@ -1,46 +1,47 @@
 /**
- * The operations of the container engine that the agent uses. An engine that does not answer is an
- * error, never an empty list.
+ * The operations of the container engine that the agent uses. If the engine does not answer, they
+ * throw and never return an empty list.
  */
 import type { ImageConfig } from './image-config.ts';
 
 export type Container = {
   id: string;
   name: string;
-  /** The reference with which it was created. */
+  /** The image reference with which the container was created. */
   image: string;
   imageId: string;
   labels: Record<string, string>;
-  /** created, running, paused, restarting, removing, exited, dead. */
+  /** One of created, running, paused, restarting, removing, exited, dead. */
   state: string;
   exitCode: number;
   oomKilled: boolean;
-  /** RFC 3339; null if it never started. */
+  /** RFC 3339; null if the container never started. */
   startedAt: string | null;
-  /** RFC 3339; null if it never ended. */
+  /** RFC 3339; null if the container never ended. */
   finishedAt: string | null;
   memoryBytes: number | null;
   cpus: number | null;
-  /** Restarts by the engine since the container was started by hand or by the agent. */
+  /** Number of restarts by the engine since a person or the agent last started the container. */
   restarts: number;
   /** The engine’s error when the container could not start. */
   error: string;
   /** The first published TCP port; null if no port is published. */
   hostPort: number | null;
   /**
-   * The host port that its configuration names, also while it is stopped. A restart keeps it. Null:
-   * the engine chooses at each start.
+   * The host port in the container's configuration, which it keeps after a restart and while
+   * stopped. Null if the engine chooses a port at each start.
    */
   fixedPort: number | null;
   /**
-   * The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed.
+   * Result of the image's HEALTHCHECK; null if the image has none. `output`: text that its last run
+   * printed.
    */
   health: { status: 'starting' | 'healthy' | 'unhealthy'; output: string } | null;
-  /** The signal that `docker stop` sends first (STOPSIGNAL of the image). */
+  /** The first signal that `docker stop` sends (STOPSIGNAL of the image). */
   stopSignal: string;
 };
 
-/** Null matches any value of the label. */
+/** Labels to match; null matches any value of the label. */
 export type LabelFilter = Readonly<Record<string, string | null>>;
 
 export type Image = {
@@ -67,7 +68,7 @@ export type RunSpec = {
   hostPort: number;
   labels: Record<string, string>;
   env: Record<string, string>;
-  /** Variables that touch no disk on their way to the engine. They win over `env`. */
+  /** Secret variables, which are never written to disk. They override `env`. */
   secretEnv: Record<string, string>;
   memoryBytes: number | null;
   cpus: number | null;
@@ -87,7 +88,7 @@ export type ExecuteOptions = {
   timeoutMs: number;
   onLine?: (line: string) => void;
 };
-/** The last 64 KiB of each stream. */
+/** Exit code, and the last 64 KiB of each stream. */
 export type Executed = { code: number; stdout: string; stderr: string };
 
 export type ReadLogOptions = {
@@ -100,19 +101,19 @@ export type ReadLogOptions = {
 };
 
 export type Docker = {
-  /** Containers that carry all `labels`, running or not. */
+  /** Returns containers that carry all `labels`, running or stopped. */
   list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   /** Returns the configuration of an image; null if there is no such image. */
   imageConfig(ref: string, signal: AbortSignal): Promise<ImageConfig | null>;
   /**
-   * Returns the bytes of all layers, also of those that other images share; null if there is no
-   * such image.
+   * Returns the size of all layers in bytes, including layers shared with other images; null if the
+   * image does not exist.
    */
   imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
   /**
-   * Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that
+   * Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that it
    * never starts.
    */
   userOf(
@@ -122,13 +123,13 @@ export type Docker = {
     signal: AbortSignal,
   ): Promise<number>;
   /**
-   * Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed, registry_refused,
-   * disk_full, engine_unavailable.
+   * Pulls an image. Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed,
+   * registry_refused, disk_full, engine_unavailable.
    */
   pull(ref: string, options: PullOptions): Promise<void>;
   /**
    * Starts a detached container without a restart policy and returns its id. Throws TaskFailure
-   * container_start_failed; an unstarted container can remain.
+   * container_start_failed; a container that did not start can remain.
    */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
   /** Returns the host port; null if no port is published. */
@@ -137,36 +138,35 @@ export type Docker = {
   waitExit(id: string, signal: AbortSignal): Promise<void>;
   restartUnlessStopped(id: string, signal: AbortSignal): Promise<void>;
   /**
-   * Returns the policy’s name: no, unless-stopped, …; an empty text if the container does not
-   * exist.
+   * Returns the name of the policy (no, unless-stopped, …); empty if the container does not exist.
    */
   restartPolicy(id: string, signal: AbortSignal): Promise<string>;
-  /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
+  /** Identifies the engine process: the id changes whenever the engine starts. Null if unknown. */
   engineStart(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
   restart(ref: string, options: { signal: AbortSignal; timeoutMs: number }): Promise<void>;
   /**
-   * Sends `stopSignal` and, after `graceSeconds`, SIGKILL. No error if the container is stopped or
-   * does not exist.
+   * Sends `stopSignal`, and SIGKILL after `graceSeconds`. Succeeds if the container is already
+   * stopped or does not exist.
    */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
   /**
-   * Removes a container by id or name, by force, with its anonymous volumes. No error if it does
-   * not exist.
+   * Removes a container by id or name, by force, with its anonymous volumes. Succeeds if the
+   * container does not exist.
    */
   remove(ref: string): Promise<void>;
   /** Returns false if the container does not exist. */
   rename(id: string, name: string): Promise<boolean>;
   lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
   /**
-   * Reads the log of a container with the engine's times before each line. `follow`: until the
-   * container ends or the signal aborts. `since`, `until`: RFC 3339 by the clock of this node.
-   * Resolves with the engine's error, or null.
+   * Reads the log of a container with the engine's timestamp before each line. `follow`: reads
+   * until the container ends or the signal aborts. `since`, `until`: RFC 3339 by the clock of this
+   * node. Resolves with the engine's error, or null.
    */
   logs(id: string, options: ReadLogOptions): Promise<string | null>;
   /**
-   * How a container ended last, from the events that the engine still has; null if it has none. The
-   * engine keeps 256 events.
+   * Returns how the container last ended, from the engine's stored events; null if the engine no
+   * longer has the event. The engine stores 256 events.
    */
   lastEnd(
     id: string,
@@ -177,8 +177,8 @@ export type Docker = {
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
   /**
-   * Runs a command inside the container, as the engine runs a HEALTHCHECK. `isLate`: it had no
-   * result in time, and goes on to run.
+   * Runs a command inside the container, as the engine runs a HEALTHCHECK. `isLate`: the command
+   * missed its deadline and keeps running.
    */
   runInside(
     id: string,
@@ -186,14 +186,20 @@ export type Docker = {
     options: { timeoutMs: number; signal: AbortSignal },
   ): Promise<{ ok: boolean; output: string; isLate: boolean }>;
   /**
-   * Runs a command inside a container to its end. Rejects if its deadline passed, and it goes on to
-   * run.
+   * Runs a command inside a container until it exits. Rejects if the deadline passed; the command
+   * then keeps running.
    */
   execute(ref: string, command: readonly string[], options: ExecuteOptions): Promise<Executed>;
   images(repository: string): Promise<Image[]>;
-  /** Ids of all images that have a container, including containers that Berth did not start. */
+  /**
+   * Returns the ids of all images used by a container, including containers that Berth did not
+   * start.
+   */
   imagesInUse(): Promise<Set<string>>;
-  /** Removes without force. Returns false if the engine refuses because the image is in use. */
+  /**
+   * Removes an image reference without force. Returns false if the engine refuses because the image
+   * is in use.
+   */
   removeImageRef(ref: string): Promise<boolean>;
   /** Calls `onEvent` for each container event. Resolves or rejects when the stream ends. */
   events(
@@ -201,6 +207,6 @@ export type Docker = {
     onEvent: (action: string, id: string) => void,
     signal: AbortSignal,
   ): Promise<void>;
-  /** Version of the engine. Throws TaskFailure engine_unavailable. */
+  /** Returns the version of the engine. Throws TaskFailure engine_unavailable. */
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };

@@ -1,11 +1,16 @@
-/** Where the container engine listens: DOCKER_HOST in the format of the docker command. Pure. */
+/**
+ * Parses the address of the container engine: DOCKER_HOST in the format of the docker command.
+ * Pure.
+ */
 import { join } from 'node:path';
 
 export type EngineAddress =
   | { kind: 'unix'; path: string }
   | { kind: 'tcp'; host: string; port: number; tls: TlsFiles | null }
   | { kind: 'ssh'; argv: readonly string[] };
-/** The files of DOCKER_CERT_PATH. Without a certificate file, the agent shows no certificate. */
+/**
+ * The files of DOCKER_CERT_PATH. Without a certificate file, the agent sends no client certificate.
+ */
 export type TlsFiles = { ca: string; cert: string; key: string };
 
 export const DEFAULT_HOST = 'unix:///var/run/docker.sock';
@@ -13,8 +18,9 @@ const PLAIN_PORT = 2375;
 const TLS_PORT = 2376;
 
 /**
- * `env`: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH. `configDir`: folder of the certificates without
- * DOCKER_CERT_PATH. Throws an Error for an address that the docker command would refuse.
+ * Returns the engine's address. `env`: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH. `configDir`:
+ * certificate folder if DOCKER_CERT_PATH is not set. Throws an Error for an address that the docker
+ * command would refuse.
  */
 export function engineAddress(
   dockerHost: string | undefined,
@@ -47,13 +53,13 @@ function tcpAddress(host: string, rest: string, tls: TlsFiles | null): EngineAdd
     tls,
   };
 }
-/** URL leaves out port 80, the default of http. */
+/** `URL` drops port 80, the default of http, so read the port from the text. */
 const portOf = (rest: string): number | null => {
   const digits = /:(\d+)(?:\/|$)/.exec(rest.replace(/^\[.*?\]/, ''))?.[1];
   return digits === undefined ? null : Number(digits);
 };
 
-/** The command that the docker command starts for an address `ssh://user@host:port/socket`. */
+/** Returns the command that the docker CLI runs for an address `ssh://user@host:port/socket`. */
 function sshArgv({ username, hostname, port, pathname }: URL): string[] {
   const socket = /^\/?$/.test(pathname) ? [] : ['--host', `unix://${pathname}`];
   return [

@@ -1,6 +1,6 @@
 /**
- * Speaks the Docker Engine API. Each call has a deadline, an abort signal and a limit for its
- * answer, so an engine that hangs does not hang the agent. engine-api.ts has the types of the calls.
+ * Calls the Docker Engine API. Each call has a deadline, an abort signal and a maximum answer size,
+ * so a hanging engine cannot hang the agent. engine-api.ts has the types of the calls.
  */
 import type { IncomingMessage } from 'node:http';
 import { request as httpRequest } from 'node:http';
@@ -12,45 +12,45 @@ import type { EngineApi } from './engine-api.ts';
 import { EngineAgent } from './engine-socket.ts';
 import type { RegistryCredentials } from './registry-credentials.ts';
 
-/** A call as the API's document names it: `GET /containers/{id}/json`. */
+/** A call, named as in the API's document: `GET /containers/{id}/json`. */
 export type Call = Extract<keyof EngineApi, `${Method} /${string}`>;
 type Method = 'GET' | 'POST' | 'DELETE';
 type Part<K extends Call, P extends string> = EngineApi[K] extends Record<P, infer T> ? T : never;
 export type Answer<K extends Call> = Part<K, 'answer'>;
 
 export type CallOptions<K extends Call> = {
-  /** Values of the names in braces. */
+  /** Values for the names in braces of the path. */
   params?: Readonly<Record<string, string>>;
-  /** Undefined leaves a name out. */
+  /** Query parameters; an undefined value omits the parameter. */
   query?: { [N in keyof Part<K, 'query'>]?: string | number | boolean | undefined };
   body?: Part<K, 'body'>;
-  /** Value of X-Registry-Auth. */
+  /** Value of the header X-Registry-Auth. */
   registryAuth?: string;
   signal?: AbortSignal | undefined;
-  /** For the whole answer. Default: 60 s. Null: none. */
+  /** Timeout in ms for the whole answer; 60 s by default. Null disables the timeout. */
   timeoutMs?: number | null;
 };
 export type StreamOptions<K extends Call> = CallOptions<K> & {
-  /** Called once with X-Docker-Container-Path-Stat, before the first bytes. */
+  /** Called once with the header X-Docker-Container-Path-Stat, before the first bytes. */
   onPathStat?: (stat: string) => void;
   onChunk: (chunk: Buffer) => void;
 };
 
 /**
- * Rejects with the signal's reason, with EngineError if the engine refuses, or with TaskFailure
- * engine_unavailable or disk_full.
+ * Client of the engine. Its calls reject with the signal's reason, with EngineError if the engine
+ * refuses, or with TaskFailure engine_unavailable or disk_full.
  */
 export type EngineClient = {
   call<K extends Call>(call: K, options?: CallOptions<K>): Promise<Answer<K>>;
-  /** Passes the bytes of the answer on as they arrive. */
+  /** Passes on the bytes of the answer as they arrive. */
   stream<K extends Call>(call: K, options: StreamOptions<K>): Promise<void>;
 };
 
-/** The engine answered, and refused. */
+/** The engine answered with a refusal. */
 export class EngineError extends Error {
   override name = 'EngineError';
   readonly status: number;
-  /** The engine's own text. */
+  /** The text of the engine's error. */
   readonly reason: string;
   constructor(call: string, status: number, reason: string) {
     super(`${call}: ${reason}`);
@@ -61,34 +61,37 @@ export class EngineError extends Error {
 
 export type EngineClientOptions = {
   dockerHost?: string | undefined;
-  /** The variables that all tools of the agent receive. */
+  /** The environment variables that all tools of the agent receive. */
   inherit: NodeJS.ProcessEnv;
-  /** `configDir`: folder of the TLS certificates without DOCKER_CERT_PATH. */
+  /** `configDir`: folder of the TLS certificates if DOCKER_CERT_PATH is not set. */
   credentials: Pick<RegistryCredentials, 'configDir' | 'secrets'>;
 };
 
-/** Longest answer that is parsed, in bytes. */
+/** Maximum size of an answer that is parsed, in bytes. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 const MAX_REASON = 16 * 1024;
 const TIMEOUT_MS = 60_000;
-/** The newest API that the agent knows: of engine 25. Engine 20.10 speaks 1.41. */
+/** The newest API version that the agent knows, from engine 25. Engine 20.10 speaks 1.41. */
 const NEWEST = '1.44';
-/** Connections that are used again. An ssh server refuses many new ones at the same time. */
+/** Maximum number of kept-alive connections. An ssh server refuses many new connections at once. */
 const MAX_KEPT = 6;
 const TOO_NEW = /client version \S+ is too new/i;
 
 type Channel = {
   host: string;
   secrets: () => readonly string[];
-  /** Null: DOCKER_HOST is not usable, for the reason in `problem`. */
+  /** Null if DOCKER_HOST is not usable; `problem` has the reason. */
   agents: { kept: EngineAgent; fresh: EngineAgent } | null;
   problem: string;
-  /** Null: not asked yet, or another engine can have taken the place. */
+  /**
+   * API version of the engine. Null before the first answer, and after the engine might have been
+   * replaced.
+   */
   version: string | null;
 };
 type Exchange = {
   call: string;
-  /** Uses a connection of its own: it lasts long, or must not be repeated. */
+  /** Uses a separate connection, because the call lasts long or must not be repeated. */
   isAlone: boolean;
   method: string;
   path: string;
@@ -136,7 +139,10 @@ function openChannel({ dockerHost, inherit, credentials }: EngineClientOptions):
   return channel;
 }
 
-/** Speaks the engine's version, and asks again if the engine was replaced by an older one. */
+/**
+ * Sends the request with the engine's API version. Asks for the version again if an older engine
+ * has replaced the engine.
+ */
 async function withVersion<T>(
   channel: Channel,
   { signal }: { signal?: AbortSignal | undefined },
@@ -172,7 +178,7 @@ async function askVersion(channel: Channel, signal: AbortSignal | undefined): Pr
   return typeof spoken === 'string' && isOlder(spoken, NEWEST) ? spoken : NEWEST;
 }
 
-/** Compares versions of the API such as 1.41. */
+/** Compares API versions such as 1.41. */
 function isOlder(version: string, than: string): boolean {
   const [[major = 0, minor = 0], [otherMajor = 0, otherMinor = 0]] = [version, than].map((text) =>
     text.split('.').map(Number),
@@ -206,8 +212,8 @@ function exchangeOf<K extends Call>(
 }
 
 /**
- * The engine reads a path after decoding it, and cleans it. A value with `..` would be another
- * call; no container and no image has such a name.
+ * Rejects a value with `..`: the engine decodes and cleans a path, so it would become another call.
+ * No container or image has such a name.
  */
 function fillIn(template: string, params: Readonly<Record<string, string>>): string {
   return template.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
@@ -218,7 +224,7 @@ function fillIn(template: string, params: Readonly<Record<string, string>>): str
   });
 }
 
-/** One request and its answer. Ends when `read` has ended. */
+/** Sends one request and reads its answer. Resolves when `read` has resolved. */
 async function exchange<T>(
   channel: Channel,
   message: Exchange,
@@ -256,13 +262,13 @@ async function exchange<T>(
   }
 }
 const secondsOf = (ms: number | null): string => `${Math.round((ms ?? 0) / 1000)} s`;
-/** 304: the container is started or stopped already. */
+/** 304 means that the container is already started or stopped. */
 const isSuccess = ({ statusCode = 0 }: IncomingMessage): boolean =>
   (statusCode >= 200 && statusCode < 300) || statusCode === 304;
 
 /**
- * A short GET uses a connection again. If the engine closed it meanwhile, the request is repeated
- * once. Other calls must not be repeated, so each has a connection of its own.
+ * Sends the request. A short GET reuses a connection, and is repeated once if the engine has closed
+ * that connection. Every other call must not be repeated, so each uses a new connection.
  */
 async function send(
   channel: Channel,
@@ -280,7 +286,7 @@ async function send(
   }
 }
 
-/** A connection that was used before ended without an answer. */
+/** A reused connection ended without an answer. */
 class ClosedBefore extends Error {}
 
 function sendOnce(
@@ -343,7 +349,7 @@ async function readStream<K extends Call>(
   for await (const part of response as AsyncIterable<Buffer>) onChunk(part);
 }
 
-/** Reads `{"message": …}`. A proxy before the engine answers with other texts. */
+/** Reads `{"message": …}`. A proxy in front of the engine can answer with any other text. */
 async function refusal(response: IncomingMessage, { call }: Exchange): Promise<EngineError> {
   const status = response.statusCode ?? 0;
   const text = (await readBytes(response, call, MAX_ANSWER)).toString('utf8').slice(0, MAX_REASON);
@@ -361,7 +367,7 @@ function messageIn(text: string): string | null {
 const unavailable = (detail: string, cause?: unknown): TaskFailure =>
   new TaskFailure('engine_unavailable', detail, { cause });
 
-/** Redacts the texts, and tells an engine that is away from one that refuses. */
+/** Redacts the error, and separates an unreachable engine from one that refuses the call. */
 function failureOf({ host, secrets }: Channel, call: string, error: unknown): unknown {
   if (error instanceof TaskFailure) return error;
   const hide = redactor(secrets());

@@ -1,4 +1,4 @@
-/** Which refusals of the engine mean that something does not exist, and their failure codes. */
+/** Recognizes engine errors that mean "does not exist", and gives engine errors a failure code. */
 import { classify, type FailureRow, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
 import { messageOf } from '@berth/kit/message-of';
 import type { FailureCode } from '@berth/wire/errors';
@@ -16,7 +16,9 @@ export const isNetworkGone = (error: unknown): boolean =>
 export const isInUse = (error: unknown): boolean =>
   refuses(error, /conflict|is being used|is in use/i);
 
-/** Gives a refusal of the engine a failure code, by its text. Returns other errors unchanged. */
+/**
+ * Gives an error of the engine a failure code, from its text. Returns any other error unchanged.
+ */
 export function withCode(
   error: unknown,
   otherwise: FailureCode,
@@ -27,7 +29,9 @@ export function withCode(
   return new TaskFailure(classify(table, reason, otherwise), outputTail(reason), { cause: error });
 }
 
-/** Returns what `promise` resolves with, and `other` if it rejects with an error of this kind. */
+/**
+ * Returns the result of `promise`, or `other` if the promise rejects with an error of this kind.
+ */
 export async function orElse<T, O>(
   promise: Promise<T>,
   isExpected: (error: unknown) => boolean,
@@ -41,7 +45,7 @@ export async function orElse<T, O>(
   }
 }
 
-/** The engine's own text, without the name of the call. */
+/** Returns the engine's error text without the name of the call. */
 export function reasonOf(error: unknown): string {
   if (error instanceof EngineError) return error.reason;
   return error instanceof TaskFailure ? error.detail : messageOf(error);

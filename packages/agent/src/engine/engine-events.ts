@@ -1,4 +1,4 @@
-/** Events of the engine: as they happen, and those that it still has. */
+/** Reads the engine's events: the live stream, and the stored events. */
 import type { LabelFilter } from './docker.ts';
 import { filtersOf } from './containers.ts';
 import type { Answer, EngineClient } from './engine-client.ts';
@@ -24,7 +24,7 @@ export async function watchContainers(
   });
 }
 
-/** How a container ended last; null if the engine has no such event any more. */
+/** Returns how a container last ended; null if the engine no longer stores that event. */
 export async function lastEndOf(
   engine: EngineClient,
   id: string,

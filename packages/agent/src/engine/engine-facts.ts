@@ -4,8 +4,8 @@ import { EngineError } from './engine-client.ts';
 import { orElse } from './engine-errors.ts';
 
 /**
- * The engine creates its default network again at each start; it reports no other mark of a
- * restart.
+ * Returns the id and creation time of the default network, which the engine creates again at each
+ * start. The engine reports no other sign of a restart.
  */
 export async function engineStartOf(
   engine: EngineClient,

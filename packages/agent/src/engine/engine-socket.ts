@@ -1,4 +1,6 @@
-/** Connections to the container engine: a unix socket, TCP, TLS, or `docker system dial-stdio`. */
+/**
+ * Opens connections to the container engine: unix socket, TCP, TLS, or `docker system dial-stdio`.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { Agent, type AgentOptions } from 'node:http';
 import { connect } from 'node:net';
@@ -8,11 +10,11 @@ import { exec } from '@berth/kit/exec';
 import { outputTail } from '../failures.ts';
 import type { EngineAddress, TlsFiles } from './engine-address.ts';
 
-/** An HTTP agent whose connections all lead to the engine, whatever the host of the request. */
+/** An HTTP agent that connects every request to the engine, whatever its host. */
 export class EngineAgent extends Agent {
   readonly #address: EngineAddress;
   readonly #env: NodeJS.ProcessEnv;
-  /** `env`: the complete environment of ssh. */
+  /** `env`: the complete environment of the ssh process. */
   constructor(address: EngineAddress, env: NodeJS.ProcessEnv, options: AgentOptions) {
     super(options);
     this.#address = address;
@@ -28,13 +30,15 @@ export class EngineAgent extends Agent {
   }
 }
 
-/** Reads the files for each connection: an operator can replace them while the agent runs. */
+/**
+ * Reads the files for each connection, because an operator can replace them while the agent runs.
+ */
 function certificatesIn({ ca, cert, key }: TlsFiles): SecureContextOptions {
   if (!existsSync(cert) || !existsSync(key)) return { ca: readFileSync(ca) };
   return { ca: readFileSync(ca), cert: readFileSync(cert), key: readFileSync(key) };
 }
 
-/** The standard input and output of a program as a socket. */
+/** A socket over the standard input and output of a program. */
 class ProgramSocket extends Duplex {
   readonly #toProgram = new PassThrough();
   readonly #stop = new AbortController();
@@ -53,7 +57,7 @@ class ProgramSocket extends Duplex {
       (error: unknown) => this.destroy(error as Error),
     );
   }
-  /** Waits until the reader wants more. */
+  /** Waits until the reader accepts more data. */
   async #give(bytes: Buffer): Promise<void> {
     if (this.destroyed || this.push(bytes)) return;
     await new Promise<void>((resolve) => (this.#resume = resolve));
@@ -77,7 +81,7 @@ class ProgramSocket extends Duplex {
     this.#stop.abort();
     done(error);
   }
-  // The methods of a socket that an HTTP agent calls.
+  // No-op versions of the socket methods that an HTTP agent calls.
   setKeepAlive(): this {
     return this;
   }

@@ -1,5 +1,5 @@
 /**
- * The state and version of the container engine: `engine` and `arch` of a registration
+ * Tracks the state and version of the container engine: `engine` and `arch` of a registration
  * (wire/node.ts).
  */
 import { messageOf } from '@berth/kit/message-of';
@@ -8,30 +8,31 @@ import type { Docker } from './docker.ts';
 
 export type EngineStatus = {
   /**
-   * Call when the engine has answered: asks for its version if that is unknown or older than 10
-   * min.
+   * Call this when the engine has answered: asks for its version if that is unknown or older than
+   * 10 min.
    */
   answered(signal: AbortSignal): Promise<void>;
   failed(error: unknown): void;
   /**
-   * Asks for the version. A failure becomes the state of the engine. Rejects only with the signal’s
-   * reason.
+   * Asks for the version. A failure is recorded as the state of the engine. Rejects only with the
+   * signal’s reason.
    */
   ask(signal: AbortSignal): Promise<void>;
-  /** Null before the first answer or failure. */
+  /** Returns the last state; null before the first answer or failure. */
   now(): NodeEngine | null;
   /**
-   * Go's name of the engine's architecture; of the agent's machine while the engine's is unknown.
+   * Returns Go's name of the engine's architecture, or of this machine's while the engine's is
+   * unknown.
    */
   arch(): string;
 };
 
 const ASK_MS = 5_000;
-/** The engine may be upgraded while the agent runs. */
+/** The version expires after 10 min, because the engine can be upgraded while the agent runs. */
 const FRESH_MS = 10 * 60_000;
 const MAX_ERROR = 300;
 
-/** Architectures with different names in Node.js and Go. */
+/** Architectures whose names differ between Node.js and Go. */
 const GO_NAMES: Readonly<Record<string, string>> = {
   x64: 'amd64',
   ia32: '386',

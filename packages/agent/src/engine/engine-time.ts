@@ -1,6 +1,6 @@
-/** Times for queries of the engine. Pure. */
+/** Formats times for queries of the engine. Pure. */
 
-/** Returns seconds since 1970 with nine digits of a second, for a time in RFC 3339. */
+/** Converts an RFC 3339 time to seconds since 1970, with nine decimal places. */
 export function engineTime(at: string): string {
   const [, digits = ''] = /\.(\d{1,9})/.exec(at) ?? [];
   const seconds = Math.floor(Date.parse(at.replace(/\.\d+/, '')) / 1000);

@@ -9,7 +9,7 @@ type EngineCall = Pick<EngineClient, 'call'>;
 type DiskUsage = Answer<'GET /system/df'>;
 type ImageSummary = Answer<'GET /images/json'>[number];
 
-/** A size is null if the engine does not tell it. */
+/** Disk use of the engine. A size is null if the engine does not report it. */
 export type EngineUse = {
   root: string | null;
   images: number | null;
@@ -18,19 +18,16 @@ export type EngineUse = {
   build_cache_unused: number | null;
 };
 export type ImageSize = {
-  /** Bytes of layers that no other image has. */
+  /** Bytes of layers that no other image shares. */
   unique: number;
-  /** `repository:tag`, without images that have no tag. */
+  /** Names as `repository:tag`; empty for an untagged image. */
   tags: string[];
 };
 
-/** The engine adds up each layer, which takes minutes on a full disk. */
+/** The engine sums up the size of each layer, which takes minutes on a full disk. */
 const COUNT_MS = 5 * 60_000;
 const PRUNE_MS = 10 * 60_000;
-/**
- * An engine of version 20.10 refuses a second count at the same time, for example that of another
- * agent.
- */
+/** Engine 20.10 refuses a disk count while another one runs, for example for another agent. */
 const IS_COUNTING = /disk usage operation is already running/i;
 const ASK_AGAIN_MS = 2_000;
 
@@ -50,7 +47,7 @@ async function diskUsage(engine: EngineCall, signal: AbortSignal): Promise<DiskU
 export async function engineUse(engine: EngineCall, signal: AbortSignal): Promise<EngineUse> {
   const { DockerRootDir: root } = await engine.call('GET /info', { signal });
   const { LayersSize, BuildCache } = await diskUsage(engine, signal);
-  // A record that is shared has the bytes of another record or of an image.
+  // A shared record repeats the bytes of another record or of an image.
   const records = BuildCache?.filter(({ Shared }) => Shared !== true);
   const bytesOf = (some: typeof records): number | null =>
     some?.reduce((sum, { Size = 0 }) => sum + Size, 0) ?? null;
@@ -63,8 +60,8 @@ export async function engineUse(engine: EngineCall, signal: AbortSignal): Promis
 }
 
 /**
- * Returns the sizes by image id. Throws if the engine does not tell them: an image must not count
- * as small because its size is unknown.
+ * Returns the sizes by image id. Throws if the engine does not report them: an image of unknown
+ * size must not count as small.
  */
 export async function imageSizes(
   engine: EngineCall,
@@ -76,7 +73,7 @@ export async function imageSizes(
     images.map((image) => [image.Id, { unique: uniqueBytes(image), tags: tagsOf(image) }]),
   );
 }
-/** The engine sends -1 for a size that it does not tell. */
+/** The engine sends -1 for a size that it does not report. */
 function uniqueBytes({ Id, Size, SharedSize }: ImageSummary): number {
   // Podman leaves out the fields.
   if (!(Size >= 0 && SharedSize >= 0))
@@ -87,8 +84,8 @@ const tagsOf = ({ RepoTags }: ImageSummary): string[] =>
   (RepoTags ?? []).filter((tag) => !tag.endsWith(':<none>'));
 
 /**
- * Returns imageSizes, which asks the engine only after images or their names changed: it adds up
- * each layer of each image for an answer.
+ * Caches imageSizes: asks the engine again only after images or their names changed, because the
+ * engine reads every layer of every image to answer.
  */
 export function createImageSizes(
   engine: EngineCall,
@@ -107,9 +104,9 @@ export function createImageSizes(
 }
 
 /**
- * Removes build cache, least recently used first, until about `keep` bytes are left. Records of
- * running builds stay. Returns false if it removed nothing. The engine also removes records that
- * share their bytes with an image, which frees nothing: then it can be repeated.
+ * Removes build cache, least recently used first, until about `keep` bytes are left. Keeps records
+ * of running builds. Returns false if it removed nothing. The engine also removes records that
+ * share their bytes with an image, which frees no space, so the caller can repeat the call.
  */
 export async function pruneBuildCache(
   engine: EngineCall,

@@ -1,7 +1,7 @@
 /**
- * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent
- * reports its result (observe.ts). Before a new container goes live, the agent runs the check once
- * itself: the engine waits for the interval first, which may be an hour.
+ * Runs the HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent
+ * reports the result (observe.ts). Before a new container goes live, the agent runs the check
+ * itself, because the engine first waits for the check's interval, which can be an hour.
  */
 import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
@@ -15,20 +15,17 @@ import type { HealthCheck } from './image-config.ts';
 const PAUSE_MS = 1_000;
 const LEAST_MS = 1_000;
 /**
- * The agent cannot end a check without a result: it stays in the container, and needs its memory.
- * After these, only the engine runs it.
+ * Maximum number of checks by the agent that missed their deadline. The agent cannot kill such a
+ * check, and it uses the container's memory, so afterwards only the engine runs the check.
  */
 const MAX_LATE = 3;
 
-/**
- * The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the
- * check.
- */
+/** Result of a check that did not pass. `isFinal`: the engine gave up after all retries. */
 export type CheckFailure = { output: string; isFinal: boolean };
 
 /**
- * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or
- * `until` (monotonic) has come. Rejects with the reason when the signal aborts.
+ * Runs the check until it passes, until the engine calls the container healthy (null) or unhealthy,
+ * or until the monotonic time `until`. Rejects with the signal's reason.
  */
 export async function untilChecked(
   docker: Pick<Docker, 'runInside' | 'inspect'>,
@@ -61,7 +58,7 @@ export async function untilChecked(
 }
 
 const shown = createShownText((text) => text);
-/** The output of a check on one line, cut. */
+/** Returns the output of a check as one shortened line. */
 const outputLine = (output: string, show = shown): string =>
   show(
     output
@@ -79,16 +76,17 @@ export type ShownHealth = (
 ) => Promise<ReadonlyMap<string, Health>>;
 
 /**
- * Returns a function that gives the health to report. Of an unhealthy container, it has the output
- * of the check, without secrets: the first one, because the engine is asked for the values of the
- * secrets each time.
+ * Returns a function that gives the health to report. For an unhealthy container, it includes the
+ * check's first output, without secrets. Only the first output is used, because each redaction asks
+ * the engine for the values of the secrets.
  */
 export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth {
   /** The output of each unhealthy container by its id. */
   let outputs = new Map<string, string>();
 
   /**
-   * Undefined if the values of its secrets are unknown, for example because the container is gone.
+   * Returns undefined if the values of the secrets are unknown, for example because the container
+   * was removed.
    */
   async function shownOutput(container: Container, output: string): Promise<string | undefined> {
     try {

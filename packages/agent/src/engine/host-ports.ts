@@ -1,13 +1,12 @@
 /**
- * Chooses the host port of a new container from a range of this agent's own, and publishes the
- * container on exactly this port. The engine would choose another one at each start of the
- * container or of itself: after a reboot, the route of one project led to another project. The
- * range is outside the one from which engine and kernel take ports, so nothing takes the port of a
- * container that is down.
- *
- * A port that was given up is handed out again as late as possible: a proxy may still have its old
- * route. First come the ports that were never used, then those that were given up first. The order
- * is on disk. If it is lost, the search starts at a random port.
+ * Chooses the host port of a new container from this agent's own range, and publishes the container
+ * on exactly this port. If the engine chose the port, it would change at each start of the
+ * container or the engine: after a reboot, the route of one project could lead to another project.
+ * The range is outside the one from which engine and kernel take ports, so no other program takes
+ * the port of a stopped container. Released ports are reused as late as possible, because a proxy
+ * might still have the old route: first the ports that were never used, then the ports that were
+ * released longest ago. This order is saved on disk. If it is lost, the search starts at a random
+ * port.
  */
 import { randomInt } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -21,23 +20,26 @@ import { TaskFailure } from '../failures.ts';
 export type HostPorts = {
   range: Ports;
   /**
-   * Reserves the best free port until `release`; call it when the container exists or its start has
-   * failed. Rejects with ports_exhausted.
+   * Reserves the best free port. Call `release` when the container exists or its start has failed.
+   * Rejects with ports_exhausted.
    */
   take(signal: AbortSignal): Promise<{ port: number; release: () => void }>;
 };
 export type HostPortsDeps = {
   range: Ports;
   path: string;
-  /** All containers of Berth on the engine, running or not, also those of other nodes. */
+  /**
+   * Returns all containers of Berth on the engine, running or stopped, including those of other
+   * nodes.
+   */
   listAll: (signal: AbortSignal) => Promise<readonly Pick<Container, 'hostPort' | 'fixedPort'>[]>;
   locks: Locks;
   log: Logger;
-  /** For tests: the place in the range where the search starts if there is no order on disk. */
+  /** For tests: the offset in the range at which the search starts if no order is saved. */
   startAt?: (size: number) => number;
 };
 
-/** `used`: ports in the order in which they were last seen in use. */
+/** `used`: ports in the order in which they were last used. */
 type Saved = { start: number; used: number[] };
 
 export async function createHostPorts({
@@ -53,7 +55,7 @@ export async function createHostPorts({
   const saved = (await read(path, log)) ?? { start: first + startAt(size), used: [] };
   const isInRange = (port: number): boolean => port >= first && port <= last;
   const start = isInRange(saved.start) ? saved.start : first;
-  /** A Set keeps the order of insertion. */
+  /** A Set keeps the insertion order. */
   const used = new Set(saved.used.filter(isInRange));
   const reserved = new Set<number>();
 
@@ -95,7 +97,7 @@ export async function createHostPorts({
   };
 }
 
-/** The engine’s errors about a port that another program or a container has. */
+/** The engine’s errors for a port that is already in use. */
 const PORT_TAKEN = /port is already allocated|address already in use/i;
 export const isPortTaken = (error: unknown): boolean =>
   error instanceof TaskFailure && PORT_TAKEN.test(error.message);
@@ -120,7 +122,7 @@ async function save(path: string, order: Saved, log: Logger): Promise<void> {
   try {
     await writeFileWhole(path, JSON.stringify(order), { mode: 0o600 });
   } catch (error) {
-    // A full disk must not prevent a start; this process still has the order in memory.
+    // A full disk must not prevent a start; the order is still in memory.
     log.warn({ err: error }, 'saving the order of host ports failed');
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The configuration of an image, as the engine describes it: the instructions of its
- * Dockerfile that act when it runs. Pure.
+ * Reads the image configuration that the engine reports: the Dockerfile instructions that apply at
+ * run time. Pure.
  */
 
 export type HealthCheck = {
@@ -10,9 +10,9 @@ export type HealthCheck = {
 };
 
 export type ImageConfig = {
-  /** Go's name of the architecture; an empty text if the image does not say. */
+  /** Go's name of the architecture; empty if the image does not declare one. */
   arch: string;
-  /** `USER` as written; an empty text for root. */
+  /** `USER` as written; empty for root. */
   user: string;
   entrypoint: readonly string[];
   cmd: readonly string[];
@@ -20,13 +20,13 @@ export type ImageConfig = {
   exposed: readonly number[];
   /** Paths of `VOLUME`. */
   volumes: readonly string[];
-  /** Null without a HEALTHCHECK, and with `HEALTHCHECK NONE`. */
+  /** Null if the image has no HEALTHCHECK, or `HEALTHCHECK NONE`. */
   healthCheck: HealthCheck | null;
   /** Null if the image sets no PORT. */
   port: string | null;
 };
 
-/** The engine's description of an image. It sends null for each empty list. */
+/** The engine's description of an image. The engine sends null for an empty list. */
 export type RawImageConfig = {
   Architecture?: string;
   Config?: {
@@ -41,7 +41,7 @@ export type RawImageConfig = {
   } | null;
 };
 
-/** The engine’s own default. */
+/** The engine’s default timeout. */
 const CHECK_TIMEOUT_MS = 30_000;
 
 export function readImageConfig({ Architecture = '', Config }: RawImageConfig): ImageConfig {
@@ -77,7 +77,7 @@ function checkOf(
   const [kind, ...rest] = Test ?? [];
   const timeoutMs = Timeout > 0 ? Math.ceil(Timeout / 1_000_000) : CHECK_TIMEOUT_MS;
   if (kind === 'CMD' && rest.length > 0) return { command: rest, timeoutMs };
-  // The engine uses SHELL of the image, too.
+  // The engine also honours SHELL of the image.
   if (kind === 'CMD-SHELL')
     return { command: [...(shell.length > 0 ? shell : ['/bin/sh', '-c']), ...rest], timeoutMs };
   return null;

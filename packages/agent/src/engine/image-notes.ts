@@ -1,15 +1,15 @@
 /**
- * Lines for the story about instructions of the image that do something else here than their author
- * may expect. Pure.
+ * Writes notes for the deployment log about image instructions that Berth treats differently than
+ * their author might expect. Pure.
  */
 import type { ImageConfig } from './image-config.ts';
 
 export type ImageUse = {
   /** Go's name of the architecture of this node. */
   arch: string;
-  /** Where datasets, volumes and secrets are mounted. */
+  /** Mount paths of datasets, volumes and secrets. */
   targets: readonly string[];
-  /** Null if the project sets PORT. */
+  /** PORT as the project sets it; null if the project does not set it. */
   port: number | null;
 };
 

@@ -1,8 +1,8 @@
 /** Names of images: `registry/repository:tag@digest`. Pure. */
 
 /**
- * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. The port of a
- * registry is not a tag.
+ * Returns `{registry}/{project}` of `{registry}/{project}:{tag}` or `…@sha256:…`. Does not take a
+ * registry's port for a tag.
  */
 export function repositoryOf(ref: string): string {
   const withoutDigest = ref.split('@')[0] ?? ref;
@@ -11,13 +11,19 @@ export function repositoryOf(ref: string): string {
   return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }
 
-/** Returns the registry in the name of an image: it has a dot or a port, or is localhost. */
+/**
+ * Returns the registry in the name of an image. The first part is a registry if it has a dot or a
+ * port, or is localhost.
+ */
 export function registryOf(image: string): string {
   const [first = '', ...rest] = image.split('/');
   return rest.length > 0 && /[.:]|^localhost$/.test(first) ? first : 'docker.io';
 }
 
-/** The engine takes a digest as a tag. Without a tag it would pull all of them. */
+/**
+ * Splits a reference into name and tag. The engine accepts a digest as the tag, and pulls all tags
+ * if none is given.
+ */
 export function partsOf(ref: string): { name: string; tag: string } {
   const [named = '', digest] = ref.split('@');
   const colon = named.indexOf(':', named.lastIndexOf('/') + 1);

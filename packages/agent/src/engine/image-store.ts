@@ -1,4 +1,4 @@
-/** Images of the engine. */
+/** Lists, inspects and removes images of the engine. */
 import type { Image } from './docker.ts';
 import type { Answer, EngineClient } from './engine-client.ts';
 import { isImageGone, isInUse, orElse, withCode } from './engine-errors.ts';
@@ -7,7 +7,7 @@ import { type ImageConfig, readImageConfig } from './image-config.ts';
 
 type ImageDescription = Answer<'GET /images/{name}/json'>;
 
-/** Null if there is no such image. */
+/** Returns null if the image does not exist. */
 async function describeImage(
   engine: EngineClient,
   ref: string,
@@ -38,7 +38,7 @@ export async function imageSizeOf(
   return (await describeImage(engine, ref, signal))?.Size ?? null;
 }
 
-/** `repository` can end with `/*`: one more part of a name. */
+/** Lists images of `repository`, which can end with `/*` to match one more name part. */
 export async function listImages(engine: EngineClient, repository: string): Promise<Image[]> {
   const images = await engine.call('GET /images/json', {
     query: { filters: JSON.stringify({ reference: [repository] }) },
@@ -49,7 +49,10 @@ export async function listImages(engine: EngineClient, repository: string): Prom
     refs: [...(RepoTags ?? []), ...(RepoDigests ?? [])].filter((ref) => isOf(ref, repository)),
   }));
 }
-/** An image can have names in other repositories too. `<none>` stands for no tag or no digest. */
+/**
+ * Tells whether `ref` is in the repository: an image can also have names in other repositories.
+ * `<none>` stands for a missing tag or digest.
+ */
 function isOf(ref: string, repository: string): boolean {
   if (ref.includes('<none>')) return false;
   const name = repositoryOf(ref);
@@ -63,7 +66,9 @@ export async function imagesWithContainer(engine: EngineClient): Promise<Set<str
   return new Set(containers.flatMap(({ ImageID }) => ImageID ?? []));
 }
 
-/** Removes without force. Returns false if the engine refuses because the image is in use. */
+/**
+ * Removes an image without force. Returns false if the engine refuses because the image is in use.
+ */
 export async function removeImage(engine: EngineClient, ref: string): Promise<boolean> {
   const removing = engine
     .call('DELETE /images/{name}', { params: { name: ref }, timeoutMs: 120_000 })

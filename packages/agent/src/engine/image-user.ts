@@ -1,4 +1,4 @@
-/** The id of the user of an image. */
+/** Finds the user id of an image's user. */
 import { posix } from 'node:path';
 import { TaskFailure } from '../failures.ts';
 import { removeContainer } from './containers.ts';
@@ -11,7 +11,10 @@ const NO_FILE = /could not find the file|no such file/i;
 /** Go's `fs.ModeSymlink`. */
 const IS_LINK = 1 << 27;
 
-/** For a name, reads /etc/passwd of the image from a container that never starts. */
+/**
+ * Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that it
+ * never starts.
+ */
 export async function userIdOf(
   engine: EngineClient,
   image: string,
@@ -30,7 +33,7 @@ export async function userIdOf(
   );
 }
 
-/** Reads the text of a tar archive with one file. */
+/** Finds the user's id in a tar archive that contains one passwd file. */
 function idIn(passwd: string, user: string): number | null {
   const entry = passwd
     .split('\n')
@@ -47,7 +50,7 @@ async function passwdOf(
   signal: AbortSignal,
 ): Promise<string> {
   const { Id: id } = await engine.call('POST /containers/create', {
-    // An image without a command needs one here. It never runs.
+    // The engine requires a command, even for a container that never runs.
     body: {
       Image: image,
       Cmd: ['none'],
@@ -67,7 +70,7 @@ async function passwdOf(
   }
 }
 
-/** `target`: where a symbolic link leads; null for a file. */
+/** Reads a file of the container. `target`: where a symbolic link leads; null for a file. */
 async function readFile(
   engine: EngineClient,
   id: string,
@@ -90,7 +93,7 @@ async function readFile(
   return { text: Buffer.concat(parts).toString('utf8'), target };
 }
 
-/** Reads the header X-Docker-Container-Path-Stat. */
+/** Reads the target of a symbolic link from the header X-Docker-Container-Path-Stat. */
 function linkTarget(pathStat: string, path: string): string | null {
   const stat = JSON.parse(Buffer.from(pathStat, 'base64').toString('utf8')) as {
     mode?: number;

@@ -1,15 +1,15 @@
 /**
- * Tells which registries the engine contacts over plain http. The engine's own setting
- * insecure-registries decides.
+ * Finds out which registries the engine contacts over plain http, from the engine's setting
+ * insecure-registries.
  */
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIPv6 } from 'node:net';
 import type { EngineClient } from './engine-client.ts';
 
-/** Whether the engine lists the registry at `host` (`name` or `name:port`) as insecure. */
+/** Tells whether the engine lists the registry `host` (`name` or `name:port`) as insecure. */
 export type IsInsecure = (host: string, signal: AbortSignal) => Promise<boolean>;
 
-/** `RegistryConfig` of the engine. */
+/** `RegistryConfig` of the engine's info. */
 export type EngineRegistries = {
   InsecureRegistryCIDRs?: readonly string[] | null;
   IndexConfigs?: Record<string, { Secure?: boolean } | null> | null;
@@ -22,12 +22,13 @@ export const createIsInsecure =
     return listsInsecure(RegistryConfig ?? {}, host, addressesOf);
   };
 
-/** Returns no address for a name that is not resolved. */
+/** Resolves the addresses of `name`; returns an empty list if the name cannot be resolved. */
 export const addressesOf = async (name: string): Promise<string[]> =>
   (await lookup(name, { all: true }).catch(() => [])).map(({ address }) => address);
 
 /**
- * Decides as the engine does: by the registry’s name and port, else by the addresses of the name.
+ * Decides as the engine does: first by the registry’s name and port, then by the addresses of the
+ * name.
  */
 export async function listsInsecure(
   config: EngineRegistries,

@@ -1,9 +1,15 @@
-/** Splits a stream of JSON values, one a line, as the engine sends events and progress. Pure. */
+/**
+ * Splits a stream with one JSON value per line, the format of the engine's events and progress.
+ * Pure.
+ */
 const LF = 10;
-/** Bytes of a value. A longer one is an error of the engine. */
+/** Maximum size of one value in bytes. A longer value is an error of the engine. */
 const MAX_VALUE = 1024 * 1024;
 
-/** `end` passes a last line without a line end. Throws if a line is not JSON. */
+/**
+ * Calls `onValue` for each line. `end` passes on a last line without a line end. Throws if a line
+ * is not JSON.
+ */
 export function createJsonLines(onValue: (value: never) => void): {
   add(chunk: Buffer): void;
   end(): void;

@@ -1,11 +1,9 @@
 /**
- * Finds the listening ports inside a container, read from outside it, to diagnose a container that
- * does not answer.
- *
- * The container's processes are found by their control group, which names the container's full id.
- * The engine's `.State.Pid` is not used: it counts in the engine's pid namespace, which may differ
- * from the agent's. If /proc shows no process of the container, because the agent itself runs in a
- * container, the agent runs `cat` inside the container.
+ * Finds the listening ports of a container from outside, to diagnose a container that does not
+ * answer. The agent finds the container's processes by their control group, which names the
+ * container's full id. It does not use the engine's `.State.Pid`, which counts in the engine's pid
+ * namespace and might differ from the agent's. If /proc shows no process of the container, because
+ * the agent itself runs in a container, the agent runs `cat` inside the container.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,7 +11,7 @@ import type { Docker } from './docker.ts';
 
 export type Listener = { address: string; port: number; loopback: boolean };
 
-/** Null if the ports could not be read. */
+/** Returns the listening ports; null if they could not be read. */
 export async function listenersOf(
   id: string,
   docker: Docker,
@@ -40,7 +38,7 @@ async function readTables(dir: string): Promise<string | null> {
   return tables.every((t) => t === null) ? null : tables.join('');
 }
 
-/** Null if the process has ended, if the file is not readable, or if the kernel has no IPv6. */
+/** Returns null if the process has ended, the file is not readable, or the kernel has no IPv6. */
 async function readOrNull(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');
@@ -60,8 +58,8 @@ const LISTEN_STATE = '0A';
 const ENGINE_DNS = '127.0.0.11';
 
 /**
- * Parses /proc/net/tcp and tcp6 (proc(5)): addresses in host byte order in each 32-bit word, ports
- * in hexadecimal.
+ * Parses /proc/net/tcp and tcp6 (proc(5)): each 32-bit word of an address is in host byte order,
+ * and ports are hexadecimal.
  */
 export function parseListeners(text: string): Listener[] {
   const listeners = new Map<string, Listener>();

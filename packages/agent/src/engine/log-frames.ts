@@ -1,12 +1,12 @@
 /**
- * Splits the engine's multiplexed stream of a container's output: frames of an 8 byte header
- * (stream, three zeros, length) and their bytes. The output of a container with a terminal has no
- * frames: then all of it is standard output. Pure.
+ * Splits the engine's multiplexed stream of a container's output. A frame is a header of 8 bytes
+ * (stream, three zeros, length) and its payload. A container with a terminal sends no frames, and
+ * all of its output is standard output. Pure.
  */
 export type OnOutput = (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
 export type FrameReader = {
   add(chunk: Buffer): void;
-  /** The engine's own error, which it sends in place of output; null without one. */
+  /** Returns the error that the engine sent in place of output, or null. */
   error(): string | null;
 };
 
@@ -16,13 +16,13 @@ const ENGINE_ERROR = 3;
 const MAX_ERROR = 4_096;
 
 export function createFrameReader(onOutput: OnOutput): FrameReader {
-  /** The beginning of a header. */
+  /** The part of an incomplete header that has arrived. */
   let head: Buffer = Buffer.alloc(0);
   let kind = 0;
-  /** Bytes of the open frame that have not arrived. */
+  /** Bytes of the current frame that have not arrived yet. */
   let missing = 0;
   let error = '';
-  /** Null: nothing has arrived yet. */
+  /** Null until the first bytes arrive. */
   let hasFrames: boolean | null = null;
 
   function pass(bytes: Buffer): void {

@@ -1,8 +1,8 @@
 /**
- * A network for each project, so that containers of one project cannot reach those of another. It
- * is created from a pool of addresses before the first container of the project, and removed when
- * the project has no container left. Networks without Berth's label are never touched, and their
- * addresses are never used.
+ * Manages one network per project, so that containers of different projects cannot reach each
+ * other. The agent creates a network from a pool of addresses before the project's first container,
+ * and removes it after the last one. It never touches networks without Berth's label, and never
+ * uses their addresses.
  */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
@@ -14,30 +14,30 @@ import { TaskFailure } from '../failures.ts';
 
 export type Networks = {
   /**
-   * Returns the id of the project's network on this node; null: containers use the engine's default
-   * network. Throws TaskFailure network_pool_exhausted.
+   * Returns the id of the project's network on this node; null if containers use the engine's
+   * default network. Throws TaskFailure network_pool_exhausted.
    */
   of(project: string, node: string, signal: AbortSignal): Promise<string | null>;
-  /** Call when the engine does not know the network any more. */
+  /** Call this when the engine no longer has the network. */
   forget(project: string): void;
   /** Keeps the project's network from being removed until the returned function is called. */
   protect(project: string): () => void;
-  /** Removes unused networks of this agent soon, in the background. */
+  /** Schedules the removal of this agent's unused networks in the background. */
   cleanLater(): void;
-  /** Resolves when no clean-up runs. None starts afterwards. */
+  /** Resolves when no clean-up is running. No clean-up starts afterwards. */
   stop(): Promise<void>;
 };
 
 /** A range of IPv4 addresses as numbers. */
 export type Range = { first: number; last: number };
 /**
- * Prefix length of one project’s network: 13 containers, the gateway, the network address and the
- * broadcast address.
+ * Prefix length of one project’s network: 16 addresses for 13 containers, the gateway, the network
+ * address and the broadcast address.
  */
 const PREFIX_BITS = 28;
 const SIZE = 2 ** (32 - PREFIX_BITS);
 const DELAY_MS = 5_000;
-/** Another agent on this engine may take the same addresses at the same time. */
+/** Another agent on this engine can take the same addresses at the same time. */
 const MAX_TRIES = 20;
 
 export function rangeOf(cidr: string): Range | null {
@@ -53,7 +53,7 @@ export function rangeOf(cidr: string): Range | null {
 const textOf = (address: number): string =>
   [24, 16, 8, 0].map((shift) => Math.floor(address / 2 ** shift) % 256).join('.');
 
-/** Returns the first free network of `pool` as CIDR; null if all addresses are taken. */
+/** Returns the first free network of `pool` as CIDR; null if all addresses are in use. */
 export function freeSubnet(pool: Range, taken: readonly Range[]): string | null {
   for (let first = pool.first; first + SIZE - 1 <= pool.last; first += SIZE) {
     const last = first + SIZE - 1;
@@ -66,7 +66,7 @@ export function freeSubnet(pool: Range, taken: readonly Range[]): string | null 
 export type NetworksDeps = {
   docker: DockerNetworks;
   locks: Locks;
-  /** Null: projects get no networks of their own. */
+  /** Null if projects get no networks of their own. */
   pool: Range | null;
   /** The agent’s id, which marks its networks. */
   owner: string;
@@ -105,8 +105,8 @@ export function createNetworks({
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const subnet = freeSubnet(from, taken);
       if (subnet === null) break;
-      // The engine allows two networks of one name and then finds neither by its name, so the name
-      // ends with random digits.
+      // The engine allows two networks with the same name, and then finds neither by name. Random
+      // digits keep the name unique.
       const name = `berth-${project.slice(0, 40)}-${randomBytes(3).toString('hex')}`;
       const id = await docker.create({ name, subnet, labels }, signal);
       if (id !== null) {

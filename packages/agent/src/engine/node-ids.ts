@@ -1,7 +1,7 @@
 /**
- * The ids that this agent's node has had, saved on disk. They tell which containers on the engine
- * belong to this agent. A node that was deleted and registers again gets a new id, and containers
- * with the old id still belong to it. An old id is dropped with its last container.
+ * Saves all ids that this agent's node has had. They tell which containers on the engine belong to
+ * this agent. A node that was deleted and registers again gets a new id, but its containers with
+ * the old id still belong to it. The agent drops an old id with the last container that has it.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -10,12 +10,12 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { Container, Docker } from './docker.ts';
 
 export type NodeIds = {
-  /** Includes the ids of earlier processes. */
+  /** Includes the ids from previous processes. */
   all(): readonly string[];
   add(id: string): Promise<void>;
   /**
-   * Drops ids without containers. Only the first call does it: later, a task with an old id cannot
-   * be running any more.
+   * Drops ids without containers. Only the first call does: at the start of the process, no task
+   * with an old id can be running.
    */
   seen(containers: readonly Container[], present: string): Promise<void>;
 };
@@ -29,7 +29,7 @@ export async function createNodeIds(path: string, log: Logger): Promise<NodeIds>
     try {
       await writeFileWhole(path, JSON.stringify(ids));
     } catch (error) {
-      // This process still has them in memory.
+      // The ids are still in memory of this process.
       log.warn({ err: error }, 'saving the ids of this node failed');
     }
   }
@@ -63,7 +63,7 @@ async function read(path: string, log: Logger): Promise<string[]> {
 }
 
 /**
- * Lists this node’s containers, under each id that the node has had. Rejects if the engine does not
+ * Lists this node’s containers, for all ids that the node has had. Rejects if the engine does not
  * answer.
  */
 export type ListNodeContainers = (

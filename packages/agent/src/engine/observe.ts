@@ -17,7 +17,7 @@ export function toObserved(container: Container): ObservedContainer {
   return {
     id: container.id,
     name: container.name,
-    // Labels of the image are left out: Berth does not use them, and there may be many.
+    // Leave out the image's own labels: Berth does not use them, and an image can have many.
     labels: Object.fromEntries(
       Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name)),
     ),
@@ -28,7 +28,7 @@ export function toObserved(container: Container): ObservedContainer {
     exit_code: container.state === 'running' ? null : container.exitCode,
     out_of_memory: container.state !== 'running' && container.oomKilled,
     started_at: container.startedAt,
-    // The default limit of this node is not a limit of the project.
+    // Omit the node's default memory limit: it is not a limit of the project.
     memory_bytes:
       container.labels[LABELS.default_memory] === String(container.memoryBytes)
         ? null
@@ -38,8 +38,8 @@ export function toObserved(container: Container): ObservedContainer {
 }
 
 /**
- * Lists the containers and starts those that should run (revive.ts). Rejects if the engine does not
- * answer; that is not an empty list.
+ * Lists the containers, and starts those that should run (revive.ts). Rejects if the engine does
+ * not answer, and never returns an empty list instead.
  */
 export async function observe(
   list: ListNodeContainers,
@@ -50,26 +50,26 @@ export async function observe(
   return (await revive(containers, signal)) ? list({}, signal) : containers;
 }
 
-/** Events that change neither the state nor the port nor the health of a container. */
+/** Events that change neither the state, the port nor the health of a container. */
 const IGNORED_EVENTS = /^(exec_|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
 const DEBOUNCE_MS = 100;
-/** A check may flap many times a second. */
+/** Health changes are debounced: a flapping check can change many times a second. */
 const HEALTH_MS = 10_000;
 
 export type ContainerWatch = {
-  /** A container may have changed. */
+  /** Called when a container might have changed. */
   onChange: () => void;
-  /** The kernel killed a process of this container. */
+  /** Called when the kernel killed a process of this container. */
   onOutOfMemory?: (id: string) => void;
-  /** The event stream broke: the engine may have stopped. */
+  /** Called when the event stream broke: the engine might have stopped. */
   onBroken: () => void;
-  /** Least time between two calls for changes of health alone. */
+  /** Minimum time in ms between two calls that report only health changes. */
   healthMs?: number;
 };
 
 /**
- * Calls `onChange` 100 ms after a container changed, until the signal aborts. A broken event stream
- * is opened again with backoff.
+ * Calls `onChange` 100 ms after a container changed, until the signal aborts. Reopens a broken
+ * event stream with backoff.
  */
 export async function watchContainers(
   docker: Docker,
@@ -102,8 +102,8 @@ export async function watchContainers(
   for (let attempt = 0; !signal.aborted; attempt += 1) {
     const since = performance.now();
     try {
-      // Watch containers of all nodes: the own id may change meanwhile. An event of another node
-      // costs one more registration.
+      // Watch containers of all nodes, because this node's id can change meanwhile. An event of
+      // another node costs only one extra registration.
       await docker.events({ [LABELS.node]: null }, onEvent, signal);
     } catch (error) {
       if (signal.aborted) break;
@@ -113,8 +113,8 @@ export async function watchContainers(
     onBroken();
     if (performance.now() - since > 60_000) attempt = 0;
     await pause(backoff(attempt, { min: 500, max: 15_000 }), signal).catch(() => undefined);
-    // Events were missed while the stream was closed: the engine may have restarted with other
-    // ports.
+    // Events were missed while the stream was closed: after a restart of the engine, ports can
+    // differ.
     if (!signal.aborted) onChange();
   }
   clearTimeout(timer);

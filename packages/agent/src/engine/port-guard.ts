@@ -1,7 +1,7 @@
 /**
- * Keeps the firewall rules in force (port-rule.ts). With PROXY_IPS they are a promise: /readyz is
- * 503 without them. Without PROXY_IPS they are an attempt: they need root and the network of the
- * engine, and where the agent lacks one, /readyz has a note.
+ * Keeps the firewall rules in force (port-rule.ts). With PROXY_IPS the rules are required: without
+ * them, /readyz is 503. Without PROXY_IPS they are best effort: they need root and the network of
+ * the engine, and /readyz has a note where one is missing.
  */
 import { lookup } from 'node:dns/promises';
 import { readFile } from 'node:fs/promises';
@@ -24,21 +24,24 @@ import type { DockerNetworks } from './docker-networks.ts';
 
 export type PortGuard = {
   /**
-   * Adds the rules if they are missing: a reload of the firewall removes them. `now`: also if it
-   * looked a moment ago.
+   * Adds the rules if they are missing, for example after a reload of the firewall. `now`: checks
+   * also if the last check was a moment ago.
    */
   guard(now?: boolean): Promise<void>;
   /**
-   * Takes over the addresses of the nodes with published ports. The next guard closes them for
-   * containers of this node. Null: no rules.
+   * Sets the addresses of the nodes with published ports. The next guard blocks these addresses for
+   * containers of this node. Null if the agent keeps no rules.
    */
   knows: ((neighbours: readonly string[]) => void) | null;
-  /** Why the rules of PROXY_IPS are not in force; null if they are, or if it is not set. */
+  /**
+   * Returns why the rules of PROXY_IPS are not in force; null if they are, or if PROXY_IPS is not
+   * set.
+   */
   problem(): string | null;
-  /** Facts about published ports that an operator should know. */
+  /** Returns warnings about published ports for the operator. */
   notes(): string[];
 };
-/** The settings of the agent that decide about the rules. */
+/** The settings of the agent that the rules depend on. */
 export type PortGuardSettings = {
   NODE_ROLE: NodeRole;
   CONTROL_PLANE_URL: string;
@@ -54,7 +57,7 @@ export type PortGuardDeps = {
   /** The agent’s id, which marks its networks. */
   owner: string;
   log: Logger;
-  /** For tests. */
+  /** Replaced by tests. */
   run?: Parameters<typeof createPortRule>[0]['run'];
   isRoot?: boolean;
   interfaces?: () => Promise<ReadonlySet<string>>;
@@ -64,11 +67,11 @@ export type PortGuardDeps = {
 };
 
 /**
- * At these ports a reverse proxy serves all projects, at the same address: no rule may cut
- * containers off from them.
+ * On these ports of the control plane's address, a reverse proxy also serves all projects, so the
+ * rules must not block them for containers.
  */
 const SHARED_PORTS = [80, 443];
-/** Without PROXY_IPS, the agent checks the rules once in this time. */
+/** Minimum time in ms between two checks of the rules without PROXY_IPS. */
 const PERIOD_MS = 10_000;
 const ENGINE_MS = 5_000;
 
@@ -94,7 +97,7 @@ export async function createPortGuard(
   };
 }
 
-/** The guard of one agent. The first fields never change. */
+/** State of one agent's guard. The first fields never change. */
 type Guard = {
   config: PortGuardSettings;
   docker: PortGuardDeps['docker'];
@@ -106,22 +109,22 @@ type Guard = {
   clock: () => number;
   engineMs: number;
   isDeploy: boolean;
-  /** Ranges of ports whose owners must be protected: those of the engine and of the agent. */
+  /** Port ranges of the engine and of the agent. Ports in them must be protected. */
   ports: readonly Ports[];
-  /** Notes about the settings alone. */
+  /** Notes that depend only on the settings. */
   settingNotes: readonly string[];
 
   /** Why the rules are not in force; null if they are. */
   problem: string | null;
-  /** Bridge of build steps; null if other containers use it too. */
+  /** Bridge of build steps; null if other containers use the bridge too. */
   builds: string | null;
   isShared: boolean;
   sharesNetwork: boolean;
   neighbours: readonly string[];
   lookedAt: number;
-  /** The rule in force, with the targets that it was made of. */
+  /** The rule in force, with the targets from which it was built. */
   rule: { targets: string; rule: PortRule } | null;
-  /** The last resolved addresses: they stay while the name cannot be resolved. */
+  /** The last resolved addresses, which stay in use while the name cannot be resolved. */
   controlPlane: readonly ControlPlaneAddress[];
 };
 
@@ -172,7 +175,7 @@ async function keepRules(guard: Guard, now: boolean): Promise<void> {
   guard.problem = problem;
 }
 
-/** Returns why the rules are not in force, or null. */
+/** Adds missing rules. Returns why the rules are not in force, or null. */
 async function addMissingRules(guard: Guard): Promise<string | null> {
   let obstacle: string | null;
   try {
@@ -181,7 +184,7 @@ async function addMissingRules(guard: Guard): Promise<string | null> {
     if (await hasNoNetworkYet(guard, stopping)) return null;
     obstacle = await obstacleOf(guard, stopping);
   } catch {
-    // The engine does not answer, which /readyz says anyway, and which changes no rule.
+    // The engine does not answer: /readyz reports this already, and the rules stay the same.
     return guard.problem;
   }
   try {
@@ -201,8 +204,8 @@ const ownNetworks = async ({ docker, owner }: Guard, stopping: AbortSignal) =>
   (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner);
 
 /**
- * Returns why no rule would help: without root or the engine's network, the rules would have no
- * effect, or one on another machine's network.
+ * Returns why the rules could not take effect, or null. Without root they cannot be set; outside
+ * the engine's network they would have no effect, or affect another machine's network.
  */
 async function obstacleOf(guard: Guard, stopping: AbortSignal): Promise<string | null> {
   if (!guard.isRoot) return 'the agent does not run as root';
@@ -219,7 +222,7 @@ async function obstacleOf(guard: Guard, stopping: AbortSignal): Promise<string |
   return guard.sharesNetwork ? null : NO_NETWORK;
 }
 
-/** Returns the rule for the present addresses; a new one only if they changed. */
+/** Returns the rule for the current addresses; builds a new rule only if they changed. */
 async function currentRule(guard: Guard): Promise<PortRule> {
   const { config, builds, run } = guard;
   guard.controlPlane = await controlPlaneAddresses(config.CONTROL_PLANE_URL).catch(
@@ -280,7 +283,7 @@ const addressesHere = (): Set<string> =>
     Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)),
   );
 
-/** Names of the network interfaces that this process sees, also of those that are down. */
+/** Returns the names of the network interfaces that this process sees, up or down. */
 async function interfacesHere(): Promise<ReadonlySet<string>> {
   const text = await readFile('/proc/self/net/dev', 'utf8');
   return new Set(text.split('\n').flatMap((line) => /^\s*([^:\s]+):/.exec(line)?.[1] ?? []));

@@ -1,16 +1,19 @@
 /**
- * Firewall rules (iptables) around the published ports of projects and around the control plane.
+ * Manages firewall rules (iptables) for the published ports of projects and for the control plane.
  * Two paths lead to a published port:
  *
- *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
- *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
+ *   from other machines   the engine rewrites the address,
+ *                         then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
+ *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL,
+ *                         then the engine's docker-proxy
  *
- * With PROXY_IPS, only the reverse proxy passes. Without, containers of projects and build steps
- * are stopped, which no proxy is among, and every other host passes. The agent's own probe comes
- * from the node itself, and neither chain stops it.
+ * With PROXY_IPS, the rules let only the reverse proxy pass. Without PROXY_IPS, they block only
+ * containers of projects and build steps, because no reverse proxy runs there. The agent's own
+ * probe comes from the node itself, and neither chain blocks it.
  *
- *   BERTH-CONTROL   on both paths: containers of projects to the control plane, and to published ports of other nodes
- *   BERTH-BUILDS    the same for build steps, by the agent of a builder
+ *   BERTH-CONTROL   on both paths: blocks containers of projects from the control plane, and from
+ *                   published ports of other nodes
+ *   BERTH-BUILDS    the same for build steps, created by the agent of a builder
  */
 import { readFile } from 'node:fs/promises';
 import { defined } from '@berth/kit/defined';
@@ -31,8 +34,8 @@ export type PortRule = {
 export type Ports = { first: number; last: number };
 
 /**
- * `here`: the address belongs to this node. Then a container reaches the port at every address of
- * the node, as its gateway too.
+ * `here`: the address belongs to this node. A container can then reach the port at every address of
+ * the node, including its gateway.
  */
 export type ControlPlaneAddress = { ip: string; port: number; here: boolean };
 
@@ -43,8 +46,8 @@ const BUILDS = 'BERTH-BUILDS';
 const WAIT = ['-w', '5'];
 
 /**
- * The range from which the engine chooses the host ports of containers that name none
- * (contract-only agents, earlier versions of Berth): the kernel’s range for outgoing connections.
+ * Returns the range from which the engine chooses host ports for containers that request none
+ * (contract-only agents, older versions of Berth): the kernel’s range for outgoing connections.
  */
 export async function enginePorts(path = '/proc/sys/net/ipv4/ip_local_port_range'): Promise<Ports> {
   const [first = 32_768, last = 60_999] = (await readFile(path, 'utf8'))
@@ -64,20 +67,20 @@ export const iptablesOf =
     });
 
 export type Targets = {
-  /** The ranges that hold published ports, here and on other nodes. */
+  /** The ranges that contain published ports, on this node and on other nodes. */
   ports: readonly Ports[];
   controlPlane: readonly ControlPlaneAddress[];
   /** IPv4 addresses of other nodes with published ports. */
   neighbours: readonly string[];
 };
 export type PortRuleOptions = Targets & {
-  /** Addresses of all project networks, as CIDR. */
+  /** Addresses of all project networks, in CIDR notation. */
   pool: string;
-  /** IPv4 addresses or networks; null: not known. */
+  /** IPv4 addresses or networks of the proxies; null if unknown. */
   proxies: readonly string[] | null;
   /**
-   * The bridge of build steps, if nothing else uses it; else null. Used only while the proxies are
-   * not known.
+   * The bridge of build steps if no other container uses it, else null. Used only if the proxies
+   * are unknown.
    */
   builds: string | null;
   run: RunIptables;
@@ -86,15 +89,14 @@ export type BuildRuleOptions = Targets & { builds: string | null; run: RunIptabl
 
 type Plan = { chains: Record<string, readonly string[]>; jumps: readonly (readonly string[])[] };
 
-// Packets of existing connections pass.
+// Lets packets of existing connections pass.
 const ESTABLISHED = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
 
-/** Rules for traffic that leaves a container. */
+/** Returns rules for traffic that leaves a container. */
 const forbidden = ({ ports, controlPlane, neighbours }: Targets): string[] => [
-  // A client of the container may have a port of this range too: its answers pass.
+  // A client of the container can have a source port in this range: let the answers to it pass.
   ...(neighbours.length === 0 ? [] : [ESTABLISHED]),
-  // The engine may have rewritten the address, so the rule compares the one that the container
-  // called.
+  // The engine might have rewritten the address, so compare the address that the container called.
   ...controlPlane.flatMap(({ ip, port, here }) => [
     `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
     ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
@@ -104,7 +106,7 @@ const forbidden = ({ ports, controlPlane, neighbours }: Targets): string[] => [
   ),
 ];
 
-/** For a deploy node. */
+/** Creates the rules of a deploy node. */
 export function createPortRule(options: PortRuleOptions): PortRule {
   const { pool, proxies, builds, ports } = options;
   const allowed = (proxies ?? []).map((proxy) => `-s ${proxy} -j RETURN`);
@@ -113,7 +115,8 @@ export function createPortRule(options: PortRuleOptions): PortRule {
     chains: {
       [PUBLISHED]: [
         ESTABLISHED,
-        // Traffic inside one project passes; the engine itself blocks traffic between projects.
+        // Traffic inside one project passes here; the engine itself blocks traffic between
+        // projects.
         `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`,
         ...(proxies === null ? [`-s ${pool} -j DROP`, ...steps] : [...allowed, '-j DROP']),
       ],
@@ -143,7 +146,7 @@ export function createPortRule(options: PortRuleOptions): PortRule {
   });
 }
 
-/** For a builder. Without a bridge of its own for build steps, nothing is closed. */
+/** Creates the rules of a builder. Does nothing if build steps have no bridge of their own. */
 export function createBuildRule({ builds, run, ...targets }: BuildRuleOptions): PortRule {
   return createRule(run, {
     chains: { [BUILDS]: builds === null ? [] : forbidden(targets) },
@@ -155,7 +158,7 @@ export function createBuildRule({ builds, run, ...targets }: BuildRuleOptions): 
 }
 
 function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
-  /** The rules as iptables prints them, which differs from the input. */
+  /** The rules as iptables prints them, which differs from the input format. */
   let shown: string | null = null;
   const show = async (): Promise<string> =>
     (await Promise.all(Object.keys(chains).map((chain) => run(['iptables', ...WAIT, '-S', chain]))))
@@ -165,7 +168,7 @@ function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
     (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
 
   async function apply(): Promise<string | null> {
-    // iptables-restore applies all chains at once, so no chain is ever incomplete.
+    // iptables-restore applies all chains at once, so a chain is never incomplete.
     const heads = Object.keys(chains).map((chain) => `:${chain} - [0:0]\n`);
     const rules = Object.entries(chains).flatMap(([chain, list]) =>
       list.map((rule) => `-A ${chain} ${rule}\n`),

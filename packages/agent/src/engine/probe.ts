@@ -1,6 +1,6 @@
 /**
  * Sends HTTP requests to a new container from outside until it answers. A TCP connect would prove
- * nothing: the engine accepts connections to a port on which no program listens.
+ * nothing, because the engine accepts connections even if no program listens on the port.
  */
 import { onUnaskedUpgrade, PROBE_OPTIONS } from '@berth/kit/probe-request';
 import { request } from 'node:http';
@@ -9,11 +9,11 @@ import { pause, reasonOf } from '../stopped.ts';
 export type ProbeTarget = {
   host: string;
   port: number;
-  /** Null: any HTTP answer passes. Otherwise a status below 400 passes. */
+  /** Path of the health check: a status below 400 passes. If null, any HTTP answer passes. */
   healthPath: string | null;
   /**
-   * The address that visitors use. Applications with a list of allowed hosts refuse any other Host.
-   * Null if unknown.
+   * The address that visitors use; null if unknown. An application with a list of allowed hosts
+   * refuses any other Host header.
    */
   visitorUrl: string | null;
 };
@@ -26,19 +26,18 @@ export type ProbeResult =
   | { ok: true; status: number; tries: number }
   | { ok: false; last: ProbeAnswer | null; tries: number };
 
-/** Short at first: most containers answer in less than a second. */
+/** Pause in ms before an attempt. Short at first: most containers answer in less than a second. */
 const waitBefore = (attempt: number): number => Math.min(1_000, 25 * 1.5 ** attempt);
 const TRY_MS = 5_000;
 /**
- * After a request without an answer, the next one may take longer: the first answer of some
- * applications does.
+ * After a timeout, the next request gets more time: the first answer of some applications is slow.
  */
 const MAX_TRY_MS = 30_000;
 const LATE = 'no answer in time';
 
 /**
- * Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the
- * signal aborts.
+ * Probes until the container is healthy or `deadlineMs` has passed. Rejects with the signal's
+ * reason.
  */
 export async function probe(
   target: ProbeTarget,
@@ -56,7 +55,7 @@ export async function probe(
       tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
       return { ok: true, status: answer.status, tries: tries + 1 };
-    // A status explains more than a refused connection after it.
+    // Keep the last status: it explains more than a refused connection after it.
     if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
     await pause(
       Math.min(waitBefore(tries), Math.max(0, Math.ceil(until - performance.now()))),
@@ -65,14 +64,14 @@ export async function probe(
   }
 }
 
-/** The headers that the reverse proxy adds to a visitor’s request. */
+/** Returns the headers that the reverse proxy adds to a visitor’s request. */
 function visitorHeaders(visitorUrl: string | null): Record<string, string> {
   if (visitorUrl === null || !URL.canParse(visitorUrl)) return {};
   const { host, protocol } = new URL(visitorUrl);
   return { host, 'x-forwarded-host': host, 'x-forwarded-proto': protocol.slice(0, -1) };
 }
 
-/** Sends one GET on a new connection. A redirect counts as an answer and is not followed. */
+/** Sends one GET on a new connection. Counts a redirect as an answer and does not follow it. */
 function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(reasonOf(signal));
@@ -93,7 +92,7 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
     });
     req.once('response', (response) => {
       const status = response.statusCode ?? 0;
-      // Only the status matters; a body may be endless.
+      // Only the status matters, and a body can be endless.
       response.destroy();
       resolve({ kind: 'status', status });
     });

@@ -1,4 +1,4 @@
-/** Pulls an image, and waits while the registry restarts. */
+/** Pulls an image, and retries while the registry restarts. */
 import { redactor } from '@berth/kit/exec-output';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from '../failures.ts';
 import { pause } from '../stopped.ts';
@@ -16,9 +16,12 @@ type Progress = {
   progressDetail?: { current?: number } | null;
 };
 
-/** A clean-up restarts the registry, also while a rollback or a drain pulls. */
+/**
+ * Pauses in ms between retries: garbage collection restarts the registry, also while a rollback or
+ * a drain pulls.
+ */
 const PAUSES_MS = [1_000, 2_000, 5_000];
-/** Traefik’s answer for a registry in a container that restarts. */
+/** Traefik’s answer while the registry's container restarts. */
 const NO_ROUTE = /404 page not found/;
 
 export async function pullImage(
@@ -53,7 +56,7 @@ const tooLate = (timeoutMs: number): TaskFailure =>
     'image_pull_failed',
     `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`,
   );
-/** The name of the image must not count as a reason. */
+/** Remove the image's name first: it must not match a failure pattern. */
 const codeOf = ({ reason }: EngineError, ref: string) =>
   classify(PULL_FAILURES, reason.replaceAll(ref, '(image)'), 'image_pull_failed');
 const isAway = (code: string, reason: string): boolean =>
@@ -84,7 +87,7 @@ async function attempt(
   throw new EngineError('POST /images/create', 200, redactor(credentials.secrets())(error));
 }
 
-/** Progress bars are left out: the log of a deployment has no terminal. */
+/** Leaves out progress bars: a deployment log is not a terminal. */
 function lineOf({ id, status, progressDetail }: Progress): string | null {
   if (status === undefined || progressDetail?.current !== undefined) return null;
   return id === undefined ? status : `${id}: ${status}`;

@@ -1,8 +1,8 @@
 /**
- * After a start, removes containers that an earlier agent process created but never started, if
- * their task has ended. An open task adopts its own container (tasks/deploy.ts). All other
- * containers are reported, and the control plane decides. Containers without the label of this node
- * are never touched.
+ * After a start, removes containers that a previous agent process created but never started, if
+ * their task has ended. A task that is still open adopts its own container (tasks/deploy.ts). The
+ * agent reports all other containers, and the control plane decides. It never touches containers
+ * without the label of this node.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';

@@ -1,7 +1,7 @@
 /**
- * The credentials of the registry: for the engine's API as a header, and for buildx in the agent's
- * own docker config folder (mode 0600). The operator's own docker config is neither read nor
- * written.
+ * Holds the credentials of the registry: as a header for the engine's API, and in the agent's own
+ * docker config folder (mode 0600) for buildx. Never reads or writes the operator's own docker
+ * config.
  */
 import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,11 +13,11 @@ export type RegistryLogin = { address: string; user: string; password: string };
 export type RegistryCredentials = {
   /** STATE_DIR/docker. */
   configDir: string;
-  /** Writes the credentials. They take effect with the next call. */
+  /** Writes the credentials, which the next call uses. */
   use(login: RegistryLogin | null): Promise<void>;
-  /** Value of the header X-Registry-Auth for a pull of `image`. */
+  /** Returns the header X-Registry-Auth for a pull of `image`. */
   headerFor(image: string): string;
-  /** Texts that must not reach a log or an error. */
+  /** Returns texts that must not appear in a log or an error. */
   secrets(): readonly string[];
 };
 
@@ -42,21 +42,24 @@ export function createRegistryCredentials(options: {
 const basic = (login: RegistryLogin): string =>
   Buffer.from(`${login.user}:${login.password}`, 'utf8').toString('base64');
 
-/** The credentials of one registry go to no other one. */
+/** Never sends the credentials of one registry to another registry. */
 function headerOf(login: RegistryLogin | null, image: string): string {
   const isFor = login !== null && login.user !== '' && hostOf(login.address) === registryOf(image);
   return encodeAuth(
     isFor ? { username: login.user, password: login.password, serveraddress: login.address } : {},
   );
 }
-/** The engine reads base64 for URLs, with its padding. */
+/** The engine expects URL-safe base64 with padding. */
 const encodeAuth = (auth: object): string =>
   Buffer.from(JSON.stringify(auth)).toString('base64').replaceAll('+', '-').replaceAll('/', '_');
 
 const hostOf = (address: string): string =>
   address.replace(/^https?:\/\//, '').replace(/\/.*$/s, '');
 
-/** A docker command that starts meanwhile reads the old credentials or the new ones. */
+/**
+ * Writes the config atomically: a docker command that starts meanwhile reads the old or the new
+ * credentials.
+ */
 async function writeConfig(
   { configDir, pluginsDir }: { configDir: string; pluginsDir?: string | undefined },
   login: RegistryLogin | null,

@@ -1,4 +1,4 @@
-/** Logs in to the registry: keeps its credentials for all later calls, and tries them once. */
+/** Logs in to the registry: stores its credentials for later calls, and tests them once. */
 import type { AgentConfig } from '@berth/wire/task';
 import { outputTail } from '../failures.ts';
 import type { EngineClient } from './engine-client.ts';
@@ -11,8 +11,8 @@ export type RegistryLogIn = {
 };
 
 /**
- * Keeps the credentials, and lets the engine try them. Returns the engine's message if the login
- * failed, else null. The agent goes on after a failed login: each task reports its own registry
+ * Stores the credentials, and lets the engine test them. Returns the engine's message if the login
+ * failed, else null. The agent continues after a failed login: each task reports its own registry
  * errors.
  */
 export async function logIn(

@@ -1,36 +1,40 @@
 /**
- * Starts containers that should run and do not, after an engine restart. Engine 20.10, when it
- * alone was killed, stops the containers that outlived it and does not restart them, whatever their
- * restart policy is. Without this, a project would be down until a person starts it.
+ * Starts containers that should run but are stopped after an engine restart. If only engine 20.10
+ * is killed, it stops the surviving containers at its next start and does not restart them,
+ * whatever their restart policy is. A project would then be down until a person starts it.
  *
- *   watching ──the event stream broke──▶ suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
+ *   watching ──the event stream broke──▶ suspicious
+ *   suspicious ──SETTLE_MS after a complete check of the containers──▶ watching
  *   just started ──the engine process differs from the one at the last check──▶ suspicious
  *
- * While suspicious, the agent starts each exited container that ran at the last check, that has its
- * restart policy, and that no agent stopped on purpose. A container that a person stops while the
- * engine runs is seen as stopped before the agent becomes suspicious. The last check and the
- * agent's own stops are saved on disk, because agent and engine may end together.
+ * While suspicious, the agent starts each exited container that ran at the last check, has its
+ * restart policy, and was not stopped on purpose by an agent. If a person stops a container while
+ * the engine runs, the agent sees this before it becomes suspicious. The last check and the agent's
+ * own stops are saved on disk, because agent and engine might be killed together.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRunMemory, type RunMemory } from './run-memory.ts';
 import type { Container, Docker } from './docker.ts';
 
-/** The engine answers before it has stopped all the containers that it will stop. */
+/** The engine answers before it has finished stopping containers. */
 const SETTLE_MS = 10_000;
 /**
- * A starting engine stops the containers that it finds (10 s for each, in parallel) before it
- * records its own start.
+ * A starting engine stops the containers that it finds (10 s each, in parallel) before it records
+ * its own start.
  */
 const STOPPING_MS = 20_000;
 
 export type Revival = {
-  /** The same Docker, but its stops are recorded: a container that a task stopped stays stopped. */
+  /**
+   * The same Docker, but it records each stop, so that a container that a task stopped stays
+   * stopped.
+   */
   docker: Docker;
-  /** Call when the engine may have been restarted. */
+  /** Call this when the engine might have been restarted. */
   suspect(): void;
   /**
-   * Starts the listed containers that should run. Returns true if it started one, and the list is
-   * then out of date.
+   * Starts the listed containers that should run. Returns true if it started any: the list is then
+   * out of date.
    */
   revive(listed: readonly Container[], signal: AbortSignal): Promise<boolean>;
 };
@@ -43,15 +47,14 @@ export async function createRevival(
 ): Promise<Revival> {
   let suspiciousUntil = 0;
   /**
-   * Containers that ended before this time were stopped while no agent ran, and not by the engine.
+   * A container that ended before this time was stopped while no agent ran, and not by the engine.
    */
   let endedSince = 0;
   let started = false;
   const memory: RunMemory = await createRunMemory(path, log);
 
   /**
-   * Becomes suspicious if the engine was restarted since the last check of an earlier agent
-   * process.
+   * Becomes suspicious if the engine restarted after the last check of the previous agent process.
    */
   async function start(
     listed: readonly Container[],
@@ -68,7 +71,7 @@ export async function createRevival(
 
   async function reviveOne(container: Container, signal: AbortSignal): Promise<boolean> {
     if ((await docker.restartPolicy(container.id, signal)) !== RESTART_POLICY) return false;
-    // A task may have stopped it since it was listed.
+    // A task might have stopped the container after it was listed.
     if (memory.wasStopped(container)) return false;
     log.warn(
       { container: container.name, exit_code: container.exitCode },
@@ -78,7 +81,7 @@ export async function createRevival(
       await docker.start(container.id);
       return true;
     } catch (error) {
-      // Its state is reported as it is; the other containers must not wait.
+      // Continue with the other containers; this one is reported in its current state.
       log.error({ err: error, container: container.name }, 'restarting the container failed');
       return false;
     }
@@ -93,8 +96,8 @@ export async function createRevival(
   return {
     docker: {
       ...docker,
-      // Record before stopping: a check in between, or after agent and engine were killed in
-      // between, must not start it again.
+      // Record the stop first. A check in between, or one after agent and engine were both killed,
+      // must not start the container again.
       async stop(id, graceSeconds, signal) {
         await memory.stopping(id);
         await docker.stop(id, graceSeconds, signal);

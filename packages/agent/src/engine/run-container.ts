@@ -9,12 +9,15 @@ type CreateBody = NonNullable<CallOptions<'POST /containers/create'>['body']>;
 
 const TIMEOUT_MS = 120_000;
 /**
- * Longest `NAME=value` of a process on Linux in bytes, with the final zero (execve(2),
+ * Longest `NAME=value` of a process on Linux in bytes, including the final zero (execve(2),
  * MAX_ARG_STRLEN).
  */
 const MAX_ENV_STRING = 131_072;
 
-/** Returns the id. If the engine does not start the container, it remains as `created`. */
+/**
+ * Returns the container's id. If the engine does not start the container, it remains in state
+ * `created`.
+ */
 export async function runContainer(
   engine: EngineClient,
   spec: RunSpec,
@@ -69,7 +72,7 @@ function startFailure(error: unknown): unknown {
   );
 }
 
-/** Exported for tests. */
+/** Returns the request body. Exported for tests. */
 export function createBody(spec: RunSpec): CreateBody {
   const port = `${spec.containerPort}/tcp`;
   return {
@@ -83,11 +86,11 @@ export function createBody(spec: RunSpec): CreateBody {
         [port]: [{ HostIp: spec.publishIp ?? '', HostPort: String(spec.hostPort) }],
       },
       Mounts: spec.mounts.map(mountOf),
-      // Without an init process, as with plain docker: an init process passes the stop signal to
-      // the entrypoint only, and when a script without `exec` dies of it, the container ends and
-      // the program with it. Some images also need their own init as process 1.
+      // Use no init process, as plain docker does. An init process would send the stop signal to
+      // the entrypoint only: a script without `exec` dies of the signal, and its program is killed
+      // with the container. Some images also need their own init as process 1.
       SecurityOpt: ['no-new-privileges'],
-      // With NET_RAW a container could forge packets of its neighbours.
+      // With NET_RAW, a container could forge packets of its neighbours.
       CapDrop: ['NET_RAW'],
       ...limitsOf(spec),
       RestartPolicy: { Name: 'no' },
@@ -99,7 +102,7 @@ export function createBody(spec: RunSpec): CreateBody {
   };
 }
 
-/** Sets the swap limit too: by default the engine allows as much swap as memory. */
+/** Sets the swap limit too: by default, the engine allows as much swap as memory. */
 const limitsOf = ({ pidsLimit, memoryBytes, cpus }: RunSpec) => ({
   PidsLimit: pidsLimit,
   Memory: memoryBytes ?? 0,
@@ -114,7 +117,10 @@ const mountOf = ({ source, target, readonly }: Mount) => ({
   ReadOnly: readonly,
 });
 
-/** The values are in the body of the request: never in argv, in a file or in a log. */
+/**
+ * Returns the environment, which is sent in the request body and never appears in argv, a file or a
+ * log.
+ */
 function environmentOf({ env, secretEnv }: RunSpec): string[] {
   return Object.entries({ ...env, ...secretEnv }).map(([name, value]) => {
     const variable = `${name}=${value}`;

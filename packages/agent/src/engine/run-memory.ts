@@ -1,6 +1,6 @@
 /**
- * Remembers on disk, for the next process: the containers that ran at the last check, the engine
- * process, and the containers that the agent stopped.
+ * Saves for the next process: the containers that ran at the last check, the engine process, and
+ * the containers that the agent stopped.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -14,11 +14,11 @@ export type RunMemory = {
   engine(): string | null;
   ran(c: Pick<Container, 'id'>): boolean;
   wasStopped(c: Pick<Container, 'id' | 'name'>): boolean;
-  /** Records a stop, by id or name, on disk before it resolves. */
+  /** Records a stop, by id or name; resolves when the record is on disk. */
   stopping(ref: string): Promise<void>;
-  /** Forgets a stop: the container was removed, or will run again. */
+  /** Forgets a stop, because the container was removed or will run again. */
   forget(ref: string): Promise<void>;
-  /** Forgets the stops of containers that do not exist any more. */
+  /** Forgets the stops of containers that no longer exist. */
   retainOnly(listed: readonly Pick<Container, 'id' | 'name'>[]): Promise<void>;
   /** Records the result of a check. */
   checked(now: Pick<Saved, 'engine' | 'running'>): Promise<void>;
@@ -43,11 +43,11 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
       await writeFileWhole(path, text);
       written = text;
     } catch (error) {
-      // A full disk must not prevent a stop; this process still has the record in memory.
+      // A full disk must not prevent a stop; the record is still in memory.
       log.warn({ err: error }, 'saving the list of running containers failed');
     }
   }
-  /** Writes run one after the other; each saves the newest state. */
+  /** Writes run one after the other, and each saves the newest state. */
   const save = (): Promise<void> => (writing = writing.then(write));
 
   return {
@@ -68,7 +68,7 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
       return save();
     },
     checked(now) {
-      // The engine process is unknown right now: keep the last known one.
+      // If the engine process is unknown, keep the last known one.
       engine = now.engine ?? engine;
       running = new Set(now.running);
       return save();

@@ -1,6 +1,6 @@
 /**
- * The next step after an error of a start, by its message. Pure; test/engine/diagnosis.test.ts has
- * real messages for every row.
+ * Finds the next step for an error of a container start, by its message. Pure;
+ * test/engine/diagnosis.test.ts has a real message for every row.
  */
 
 const CRLF =

@@ -1,6 +1,6 @@
 /**
- * Makes a shallow clone of one branch or one commit, with its submodules and Git LFS files if the
- * project asks for them.
+ * Makes a shallow clone of one branch or commit, with its submodules and Git LFS files if the
+ * project requests them.
  */
 import { dirname, relative } from 'node:path';
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
@@ -18,22 +18,23 @@ export type CloneSpec = {
   commit: string | null;
   /** Allowed hosts of submodules. Empty: any host. Undefined: only the host of `url`. */
   allowedHosts: readonly string[] | undefined;
-  /** Whether submodules are fetched. */
+  /** True if submodules are fetched. */
   submodules: boolean;
-  /** Whether Git LFS files are fetched. Default false. */
+  /** True if Git LFS files are fetched. Default false. */
   lfs?: boolean;
-  /**
-   * Deploy key, git token and trusted host keys; null: the control plane is of an earlier version.
-   */
+  /** Deploy key, git token and trusted host keys; null if the control plane is an older version. */
   access: GitAccess | null;
 };
 export type CloneOptions = {
   signal: AbortSignal;
-  /** Output of git. */
+  /** Receives the output of git. */
   onLine: (line: string) => void;
-  /** Messages of the agent. */
+  /** Receives messages of the agent. */
   logLine: (line: string) => void;
-  /** Called with the commit as soon as it is checked out: submodules can still fail. */
+  /**
+   * Called with the commit as soon as it is checked out. The clone can still fail later, for
+   * example at a submodule.
+   */
   onCommit?: (commit: Pick<Cloned, 'sha' | 'message' | 'author'>) => void;
 };
 export type Cloned = {
@@ -41,9 +42,9 @@ export type Cloned = {
   sha: string;
   message: string;
   author: string;
-  /** ssh host keys that servers presented. */
+  /** The ssh host keys that servers presented. */
   hostKeys: SeenHostKey[];
-  /** A sentence about files that stay Git LFS pointers; null if there are none. */
+  /** A sentence about Git LFS files that stay pointers; null if there are none. */
   lfs: string | null;
 };
 
@@ -73,7 +74,7 @@ export async function clone(tree: CloneTree): Promise<Cloned> {
   return { ...head, hostKeys: session.presented(), lfs };
 }
 
-/** Clones the tip of the branch. Returns the final address. */
+/** Clones the tip of the branch. Returns the address after redirects. */
 async function cloneBranch(tree: CloneTree): Promise<string> {
   const { spec, request, dir } = tree;
   const args = (url: string): string[] => [
@@ -102,7 +103,7 @@ async function cloneBranch(tree: CloneTree): Promise<string> {
   }
 }
 
-/** Fetches one commit into the folder. Returns the final address. */
+/** Fetches one commit into the folder. Returns the address after redirects. */
 async function fetchCommit(
   tree: WorkTree,
   request: Request & { commit: string },
@@ -123,7 +124,7 @@ async function fetchCommit(
   return from;
 }
 
-/** Fetches the submodules, unless the project does without them. */
+/** Fetches the submodules if the project wants them. */
 async function cloneSubmodules(tree: CloneTree, from: string): Promise<Checkout[]> {
   const { spec, dir, output } = tree;
   const git = (args: readonly string[], cwd?: string): Promise<string> => mustRun(tree, args, cwd);
@@ -150,7 +151,7 @@ async function cloneSubmodules(tree: CloneTree, from: string): Promise<Checkout[
   }));
 }
 
-/** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+/** Like fetchCommit, but fetches all branches if the server does not serve single commits. */
 async function fetchSubmoduleFrom(
   tree: WorkTree,
   url: string,
@@ -182,7 +183,7 @@ async function fetchSubmoduleFrom(
 const isCommitRefused = (error: unknown): boolean =>
   error instanceof TaskFailure && /^git_(commit_refused|unknown_commit)$/.test(error.code);
 
-/** Returns a sentence about files that stay Git LFS pointers; null if there are none. */
+/** Returns a sentence about Git LFS files that stay pointers; null if there are none. */
 async function fetchLfsFiles(
   tree: CloneTree,
   checkouts: readonly Checkout[],

@@ -1,4 +1,4 @@
-/** The author and the message of a commit, shortened for people. */
+/** Reads the author and message of a commit, shortened for display. */
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
 
 export type ShownCommit = { message: string; author: string };
@@ -19,7 +19,7 @@ export async function readHead(
     ]),
   );
 }
-/** Shortens a text of the author in the first line and the message after it. */
+/** Shortens a commit text: the author is in the first line, the message follows. */
 export function shownCommit(text: string): ShownCommit {
   const [author = '', ...message] = text.split('\n');
   return {

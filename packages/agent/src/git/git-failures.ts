@@ -1,16 +1,16 @@
-/** Failures of git in words: their codes, and what a developer can do. */
+/** Maps failures of git to codes, and explains what a developer can do. */
 import { classify, GIT_FAILURES, outputTail, TaskFailure } from '../failures.ts';
 import type { Heads } from './repository.ts';
 
 /**
- * Messages of the server. Over http, git also prints the text of an answer that refuses the
- * request.
+ * Matches messages of the server. Over http, git also prints the body of a refusal with this
+ * prefix.
  */
 export const REMOTE_LINE = /^remote: ?/;
 /**
- * Whether git would repeat the text of whatever answers at the address: a developer could read
- * internal services that way. An operator who sets ALLOWED_GIT_HOSTS has chosen the hosts, and
- * their messages help.
+ * Tells whether git would print the text of any server at the address, so that a developer could
+ * read internal services. With ALLOWED_GIT_HOSTS, the operator has chosen the hosts, and their
+ * messages help.
  */
 export const repeatsAnswers = ({
   url,
@@ -18,7 +18,7 @@ export const repeatsAnswers = ({
 }: Pick<FailedRequest, 'url' | 'allowedHosts'>): boolean =>
   /^https?:/i.test(url) && allowedHosts.length === 0;
 
-/** The part of a request that a failure names. */
+/** The part of a request that a failure message names. */
 export type FailedRequest = {
   url: string;
   branch: string;
@@ -30,8 +30,8 @@ export function gitFailure(stderr: string, spec: FailedRequest): TaskFailure {
     ? /^(Cloning into .*|hint: .*|remote:.*)$/gm
     : /^(Cloning into .*|hint: .*)$/gm;
   const tail = outputTail(stderr.replace(noise, ''));
-  // Classify without the address and the branch: their words ("timeout-service") are not part of
-  // the error.
+  // Classify the text without the address and the branch: their words ("timeout-service") are not
+  // part of the error.
   const code = classify(
     GIT_FAILURES,
     stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'),
@@ -63,7 +63,7 @@ function detailOf(
 }
 
 const SHOWN_BRANCHES = 10;
-/** Names the branches that exist: similar ones first, then the default branch, then the others. */
+/** Lists the existing branches: similar names first, then the default branch, then the others. */
 export function unknownBranch(branch: string, heads: Heads): string {
   if (heads.names.size === 0)
     return `${branch}. The repository has no branches; push a commit first`;

@@ -1,11 +1,11 @@
 /**
- * Decides which servers git can talk to: a redirect must stay on its host, and a submodule on an
- * allowed host. No I/O.
+ * Decides which servers git can contact: a redirect must stay on its host, and a submodule must be
+ * on an allowed host. No I/O.
  */
 import { TaskFailure } from '../failures.ts';
 
 /**
- * Returns the host of a git address in lower case; null if it is not an https, http or ssh address.
+ * Returns the host of a git address in lower case; null if the address is not https, http or ssh.
  */
 export function gitHost(url: string): string | null {
   if (url.startsWith('-') || /[\s\p{Cc}\\]/u.test(url)) return null;
@@ -15,13 +15,15 @@ export function gitHost(url: string): string | null {
       ? plain(parsed.hostname)
       : null;
   }
-  // user@host:path; `ext::…` has no user.
+  // Match user@host:path. An address such as `ext::…` has no user, so it does not match.
   const [, host = ''] = /^[\w.~+-]+@([\w.-]+|\[[0-9a-fA-F:.]+\]):(?![:/]?-)/.exec(url) ?? [];
   return host === '' ? null : plain(host);
 }
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
-/** `list` has host names, and `*.name` for all subdomains. */
+/**
+ * Tells whether the host is listed. `list` contains host names, and `*.name` for all subdomains.
+ */
 export const isListed = (host: string, list: readonly string[]): boolean =>
   list.some((entry) => {
     const name = plain(entry);
@@ -29,8 +31,8 @@ export const isListed = (host: string, list: readonly string[]): boolean =>
   });
 
 /**
- * Resolves the address of a submodule in `.gitmodules`: `./` and `../` are relative to the address
- * of its parent, and each `../` removes one part of the path, as in git.
+ * Resolves a submodule address from `.gitmodules` as git does: `./` and `../` are relative to the
+ * parent's address, and each `../` removes one part of the path.
  */
 export function submoduleUrl(parent: string, url: string): string {
   if (!/^\.\.?(\/|$)/.test(url)) return url;
@@ -44,7 +46,7 @@ export function submoduleUrl(parent: string, url: string): string {
       base = base.slice(0, cut);
     } else break;
   }
-  // In `user@host:path` a colon separates the last part.
+  // In `user@host:path`, a colon precedes the last part.
   return !base.includes('://') && !base.includes(':') ? `${base}:${rest}` : `${base}/${rest}`;
 }
 
@@ -77,7 +79,7 @@ export function redirectTarget(from: string, location: string): string {
   return next.href;
 }
 
-/** A redirect after the first request: git must stay with one server. */
+/** Returns the failure for a redirect after the first request: git must stay on one server. */
 export const lateRedirectFailure = (from: string, location: string): TaskFailure => {
   const base = new URL(from);
   const to = URL.canParse(location, base.href)
@@ -89,7 +91,7 @@ export const lateRedirectFailure = (from: string, location: string): TaskFailure
 export const tooManyRedirects = (url: string): TaskFailure =>
   refusal(`${short(url)} redirects more often than allowed`);
 
-/** Same host and port; or from http to https at the same port or at 443. */
+/** Tells whether a redirect keeps host and port. From http to https, port 443 is allowed too. */
 function staysOn(asked: URL, next: URL): boolean {
   if (next.hostname !== asked.hostname) return false;
   if (next.protocol === asked.protocol) return next.port === asked.port;

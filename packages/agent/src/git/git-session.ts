@@ -1,6 +1,6 @@
 /**
- * How git authenticates during one task. Keys and known_hosts are files in memory; a token is in
- * the environment of git. Nothing of it is in arguments, in the workspace or in the log.
+ * Authenticates git during one task. Keys and known_hosts are files in memory, and a token is in
+ * the environment of git. None of these appears in arguments, the workspace or the log.
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,54 +10,54 @@ import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
 import { type HostKeys, type SshServer, sshServer } from './host-keys.ts';
 
-/** The access that a transfer used; it explains a refusal. */
+/** The credential that a transfer used, to explain a refusal. */
 export type Used = 'deploy key' | 'git token' | 'builder keys' | 'nothing';
 export type Connection = { env: NodeJS.ProcessEnv; used: Used; redact: readonly string[] };
 
 export type GitSession = {
   /**
-   * Prepares a transfer from `url`; `again` says that the host key was refused. Throws
+   * Prepares a transfer from `url`. `again`: the host key was refused before. Throws
    * git_host_unknown, git_host_changed, git_unreachable.
    */
   connect(url: string, again: boolean, signal: AbortSignal): Promise<Connection>;
-  /** Whether a refused host key can be looked up again. */
+  /** Tells whether a refused host key can be looked up again. */
   checksHostKeys: boolean;
   /**
-   * Returns the header with the git token, for its host only and over https only; null for another
-   * address.
+   * Returns the authorization header with the git token, only for the token's host and only over
+   * https; null for any other address.
    */
   authorization(url: string): string | null;
-  /** The host keys that servers presented in this session. */
+  /** Returns the host keys that servers presented in this session. */
   presented(): SeenHostKey[];
 };
 
 export type SessionOptions = {
-  /** The address of the project. Only its host gets the project’s key and token. */
+  /** The address of the project. Only its host receives the project’s key and token. */
   url: string;
-  /** Null: the control plane is of an earlier version and keeps no host keys. */
+  /** Null if the control plane is an older version, which keeps no host keys. */
   access: GitAccess | null;
-  /** Makes the folder in memory for the files of this task. */
+  /** Creates the folder in memory for the files of this task. */
   dir: () => Promise<string>;
   hostKeys: HostKeys;
   /** Hosts to which ssh can offer the keys of this machine. */
   sshKeyHosts: readonly string[];
   sshAuthSock: string | undefined;
-  /** known_hosts of earlier versions. */
+  /** Path of the known_hosts file that older versions wrote. */
   legacyKnownHosts: string;
   stallSeconds: number;
 };
 
 /**
- * The known_hosts file names every server like this, so that the port and aliases in ssh_config do
+ * The known_hosts file uses this name for every server, so that ports and aliases in ssh_config do
  * not matter.
  */
 const ALIAS = 'berth-git-host';
 
-/** The options, and what one task has written and seen. */
+/** The options, and the state of one task's session. */
 type Session = SessionOptions & {
   /** Host keys by host and fingerprint. */
   seen: Map<string, SeenHostKey>;
-  /** Numbers the known_hosts files. */
+  /** Counter for the names of known_hosts files. */
   files: number;
   keyFile: Promise<string> | null;
 };
@@ -85,15 +85,15 @@ async function overSsh(session: Session, transfer: SshTransfer): Promise<Connect
   const { url, access, sshAuthSock } = session;
   const host = gitHost(transfer.url);
   /**
-   * A server that sees the keys of this machine learns its identity and could use an agent’s
-   * access, so only listed hosts get them.
+   * Only listed hosts get the keys of this machine: a server that sees a key learns the machine's
+   * identity, and could use a forwarded ssh agent.
    */
   const listed = host !== null && isListed(host, session.sshKeyHosts);
   const command = [sshCommand(session.stallSeconds), await hostChecks(session, transfer, listed)];
   const key = access?.deploy_key;
   if (key !== undefined && host !== null && host === gitHost(url)) {
     const path = await deployKeyFile(session, key.private_key);
-    // ssh_config of a listed host can say how to reach it.
+    // Listed hosts can have settings in ssh_config; all others ignore the file.
     if (!listed) command.push('-F /dev/null');
     command.push(`-i ${path} -oIdentitiesOnly=yes -oIdentityAgent=none -oForwardAgent=no`);
     return { env: { GIT_SSH_COMMAND: command.join(' ') }, used: 'deploy key', redact: [] };
@@ -114,7 +114,7 @@ function sshCommand(stallSeconds: number): string {
   ].join(' ');
 }
 
-/** Returns the ssh options that check the server's host key. */
+/** Returns the ssh options for checking the server's host key. */
 async function hostChecks(
   session: Session,
   { server, again, signal }: SshTransfer,
@@ -138,7 +138,7 @@ async function hostChecks(
   ].join(' ');
 }
 
-/** Writes the deploy key once, for the first transfer that needs it. */
+/** Writes the deploy key once, when the first transfer needs it. */
 function deployKeyFile(session: Session, privateKey: string): Promise<string> {
   session.keyFile ??= (async () => {
     const path = join(await session.dir(), 'key');
@@ -148,7 +148,7 @@ function deployKeyFile(session: Session, privateKey: string): Promise<string> {
   return session.keyFile;
 }
 
-/** Returns the git token if it is for the host of this address. */
+/** Returns the git token if it is meant for the host of this address. */
 function tokenFor(
   access: GitAccess | null,
   url: string,
@@ -173,10 +173,9 @@ function overHttp(access: GitAccess | null, url: string): Connection {
   if (own === null) return { env: {}, used: 'nothing', redact: [] };
   const { host, token, basic } = own;
   const config = [
-    // The address in the key makes git send the header to this host only, and over https only.
+    // With the address in the key, git sends the header to this host only, and only over https.
     [`http.https://${host}/.extraHeader`, `Authorization: Basic ${basic}`],
-    // The trace of a request redacts the header in the form that HTTP/1.1 has in every version of
-    // git.
+    // With HTTP/1.1, the trace of every git version redacts the header.
     ['http.version', 'HTTP/1.1'],
   ];
   const env = Object.fromEntries(
@@ -192,7 +191,7 @@ function overHttp(access: GitAccess | null, url: string): Connection {
   };
 }
 
-/** Replaces a refusal by one that names what was used, and what to do. */
+/** Replaces a refusal by an error that names the credential that was used, and what to do. */
 export function explainRefusal(
   failure: TaskFailure,
   used: Used,

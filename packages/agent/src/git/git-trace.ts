@@ -1,15 +1,18 @@
 /**
- * Reads git's HTTP trace (GIT_TRACE_CURL): whether the server answered the last request with a
- * redirect, and its target.
+ * Reads git's HTTP trace (GIT_TRACE_CURL) to find whether the last answer was a redirect, and its
+ * target.
  */
 import { open } from 'node:fs/promises';
 
 export type Redirect = { method: string; path: string; location: string };
 
-/** Bytes that are read from the end of the trace, where the last request is. */
+/** Number of bytes read from the end of the trace, which contains the last request. */
 const MAX_BYTES = 256 * 1024;
 
-/** Null if the last answer is not a redirect, or if there was no request. */
+/**
+ * Returns the redirect of the last answer; null if it is not a redirect, or if there was no
+ * request.
+ */
 export async function lastRedirect(path: string): Promise<Redirect | null> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return null;

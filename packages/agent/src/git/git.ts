@@ -1,7 +1,7 @@
 /**
- * Clones repositories and looks at them, from servers that are not trusted: no prompts, no hooks, no
- * configuration of the machine, only https, http and ssh, no redirect to another host, only trusted
- * ssh host keys, limits for stalls and for the total time.
+ * Clones and inspects repositories from untrusted servers: no prompts, no hooks, no configuration
+ * of the machine, only https, http and ssh, no redirect to another host, only trusted ssh host
+ * keys, and limits for stalls and for the total time.
  *
  *   git.ts ──> clone.ts, look.ts, repository.ts ──> transfer.ts (redirects) ──> run-git.ts
  *     └ git-session.ts: which key or token a server gets
@@ -64,8 +64,8 @@ const withSession = <T>(
   );
 
 /**
- * A failure has the host keys that servers presented: an admin can trust a key that this connection
- * was the first to see.
+ * Adds the host keys that servers presented to a failure, so that an admin can trust a key that
+ * this connection was the first to see.
  */
 async function withHostKeys<T>(session: GitSession, work: () => Promise<T>): Promise<T> {
   try {

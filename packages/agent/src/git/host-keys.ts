@@ -1,4 +1,4 @@
-/** ssh host keys: which of them the control plane trusts, and what a host presents. */
+/** Handles ssh host keys: which keys the control plane trusts, and which keys a host presents. */
 import { createHash, createHmac } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
@@ -7,14 +7,14 @@ import type { SeenHostKey } from '@berth/wire/git';
 import { outputTail, TaskFailure } from '../failures.ts';
 
 /**
- * An ssh server. `name` is the name in the list of trusted hosts: `host`, or `host:port` if the
- * port is not 22.
+ * An ssh server. `name`: its name in the list of trusted hosts, `host`, or `host:port` if the port
+ * is not 22.
  */
 export type SshServer = { hostname: string; port: number; name: string };
-/** A host key. `key` is base64. */
+/** An ssh host key. `key` is base64. */
 export type HostKey = { type: string; key: string; fingerprint: string };
 
-/** Returns the ssh server of a git address; null for another kind of address. */
+/** Returns the ssh server of a git address; null for other kinds of addresses. */
 export function sshServer(url: string): SshServer | null {
   if (url.startsWith('-') || /[\s\p{Cc}\\]/u.test(url)) return null;
   if (url.includes('://')) {
@@ -62,7 +62,7 @@ export function parseKnownHosts(text: string): KnownLine[] {
   });
 }
 
-/** How known_hosts names a server. */
+/** Returns the name of a server in known_hosts. */
 const knownName = ({ hostname, port }: SshServer): string =>
   port === 22 ? hostname : `[${hostname}]:${port}`;
 const isNamed = (entry: string, name: string): boolean => {
@@ -72,8 +72,8 @@ const isNamed = (entry: string, name: string): boolean => {
 };
 
 /**
- * Returns the keys of a known_hosts file with plain names, and those of `candidates` with hashed
- * names.
+ * Returns the keys of a known_hosts file. Finds hosts with hashed names only if they are in
+ * `candidates`.
  */
 export function knownHosts(text: string, candidates: readonly string[]): SeenHostKey[] {
   const named = parseKnownHosts(text).flatMap((line) =>
@@ -90,7 +90,7 @@ export function knownHosts(text: string, candidates: readonly string[]): SeenHos
   );
   return [...new Map(named.map((key) => [`${key.host} ${key.fingerprint}`, key])).values()];
 }
-/** `[host]:port` of known_hosts as `host:port`; an IPv6 address stays in brackets. */
+/** Converts `[host]:port` of known_hosts to `host:port`; an IPv6 address keeps its brackets. */
 function ourName(entry: string): string {
   const [, bracketed, port] = /^\[([^\]]+)\](?::(\d+))?$/.exec(entry) ?? [];
   const host = bracketed ?? entry;
@@ -100,13 +100,13 @@ function ourName(entry: string): string {
 
 export type HostKeys = {
   /**
-   * Returns the server that the builder's ssh_config names for this host. Call it only for hosts of
-   * SSH_KEY_HOSTS, because ssh ignores ssh_config for all others.
+   * Returns the server that the builder's ssh_config sets for this host. Call this only for hosts
+   * of SSH_KEY_HOSTS: for all others, ssh ignores ssh_config.
    */
   resolve(server: SshServer, signal: AbortSignal): Promise<SshServer>;
   /**
-   * Returns the trusted keys of a server, from earlier connections if possible. Asks the server
-   * `again` if ssh refused those. Throws git_host_unknown, git_host_changed, git_unreachable.
+   * Returns the trusted keys of a server, from the cache if possible. `again`: ssh refused the
+   * cached keys, so ask the server. Throws git_host_unknown, git_host_changed, git_unreachable.
    */
   trusted(
     server: SshServer,
@@ -117,18 +117,18 @@ export type HostKeys = {
 };
 export type TrustedKeys = {
   keys: HostKey[];
-  /** The keys that the server presented now; empty if it was not asked. */
+  /** The keys that the server presented now; empty if the agent did not ask the server. */
   presented: SeenHostKey[];
 };
 
 export type HostKeysOptions = {
   env: NodeJS.ProcessEnv;
   timeoutMs: number;
-  /** File of the keys that were trusted before, in the format of known_hosts. */
+  /** File with the keys that were trusted before, in the format of known_hosts. */
   cachePath: string;
   /**
-   * known_hosts files of earlier versions and of the machine: they save a question to the server,
-   * but they do not decide.
+   * known_hosts files of older versions and of the machine. They can save a request to the server,
+   * but do not decide about trust.
    */
   alsoRead: readonly string[];
 };
@@ -143,7 +143,10 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
     const lines = (await Promise.all([cachePath, ...alsoRead].map(read))).flatMap(parseKnownHosts);
     return lines.filter((line) => line.hosts.some((entry) => isNamed(entry, name)));
   }
-  /** Other builds can write too. A lost line costs one question to the server. */
+  /**
+   * Appends to the file, because other builds write to it too. A lost line costs one extra request
+   * to the server.
+   */
   async function remember(server: SshServer, keys: readonly HostKey[]): Promise<void> {
     const name = knownName(server);
     const others = parseKnownHosts(await read(cachePath)).filter(
@@ -217,16 +220,14 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
       }));
       const keys = seen.filter(isTrusted);
       if (keys.length === 0) throw hostFailure(server, presented, fingerprints);
-      // The cache only saves time.
+      // Ignore a write error: the cache only saves time.
       await remember(server, keys).catch(() => undefined);
       return { keys, presented };
     },
   };
 }
 
-/**
- * Reads the output of `ssh -G`. A HostKeyAlias is the name of the key, and not of a host to ask.
- */
+/** Reads the output of `ssh -G`. A HostKeyAlias names the key, but is not a host to connect to. */
 export function resolvedServer(server: SshServer, output: string): SshServer {
   const value = (key: string): string | null =>
     new RegExp(`^${key} (\\S+)$`, 'mi').exec(output)?.[1] ?? null;

@@ -1,7 +1,7 @@
 /**
- * Sends the host keys that this builder accepted by itself before the control plane kept host keys.
- * The control plane takes them once. A file marks that it has answered; the keys stay, because a
- * build can still need their full text.
+ * Sends the host keys that this builder accepted before the control plane managed host keys. The
+ * control plane imports them once, and a file marks that it has answered. The keys stay on disk,
+ * because a build can still need their full text.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,15 +15,15 @@ import { knownHosts } from './host-keys.ts';
 export type ImportOptions = {
   client: Client;
   nodeId: string;
-  /** git’s folder (handlers.ts). */
+  /** git’s HOME folder (handlers.ts). */
   homeDir: string;
-  /** Debian’s ssh hashes the names in known_hosts, so only these hosts can be found there. */
+  /** Debian’s ssh hashes host names in known_hosts, so only these hosts can be found there. */
   sshKeyHosts: readonly string[];
   signal: AbortSignal;
   log: Logger;
 };
 
-/** The first tasks wait for the import, but not longer. */
+/** Maximum time in ms that the first tasks wait for the import. */
 const WAIT_MS = 10_000;
 
 export async function importKnownHosts({
@@ -61,7 +61,7 @@ export async function importKnownHosts({
       );
   } catch (error) {
     if (signal.aborted) return;
-    // 404: the control plane is of an earlier version. The next start tries again.
+    // 404 means an older control plane. The next start tries again.
     if (!(error instanceof ApiError && error.status === 404))
       log.warn({ err: error }, 'sending the known git hosts failed; will retry at the next start');
   }

@@ -1,8 +1,8 @@
 /**
- * Git LFS: finds the pointers in a checkout, and fetches their content if the project asks for it.
- * The agent speaks the batch protocol itself: no program of git-lfs runs, of .lfsconfig only the
- * address of the server is read, the host of each address is checked like that of a submodule, and
- * the content must have the SHA-256 of its pointer.
+ * Finds Git LFS pointers in a checkout, and fetches their content if the project requests it. The
+ * agent implements the batch protocol itself and runs no git-lfs program. It reads only the
+ * server's address from .lfsconfig, checks the host of each address like that of a submodule, and
+ * requires content with the SHA-256 of its pointer.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -13,7 +13,7 @@ import { TaskFailure } from '../failures.ts';
 import { gitHost, isListed } from './git-hosts.ts';
 import type { Git } from './submodules.ts';
 
-/** A file of a checkout that holds a pointer. */
+/** A file in a checkout that contains a pointer. */
 export type LfsPointer = {
   dir: string;
   path: string;
@@ -24,29 +24,32 @@ export type LfsPointer = {
 };
 export type Checkout = {
   dir: string;
-  /** The prefix of its paths. */
+  /** Path prefix of the repository's files. */
   name: string;
   url: string;
-  /** The Git LFS server that its .lfsconfig names. */
+  /** The Git LFS server in the repository's .lfsconfig. */
   lfsUrl?: string | null;
 };
 export type LfsOptions = {
   /** The address of the project’s repository. */
   ownUrl: string;
-  /** Empty: any host. Undefined: only the host of the project. */
+  /** Allowed hosts. Empty: any host. Undefined: only the host of the project. */
   allowedHosts: readonly string[] | undefined;
-  /** The header for a host that gets the git token of the project; null for other hosts. */
+  /**
+   * Returns the authorization header for a host that gets the project's git token; null for other
+   * hosts.
+   */
   authorization: (url: string) => string | null;
-  /** In ms of the clock. */
+  /** Deadline on the monotonic clock in ms. */
   until: number;
   signal: AbortSignal;
   logLine: (line: string) => void;
 };
 
 const VERSION = 'version https://git-lfs.github.com/spec/v1';
-/** A pointer is shorter, by the specification. */
+/** Size limit in bytes: the specification requires pointers to be shorter. */
 const MAX_POINTER = 1_024;
-/** Files with the attribute that are read in each repository. */
+/** Maximum number of files with the LFS attribute that are read in each repository. */
 const MAX_FILES = 100_000;
 const MAX_TOTAL = 10 * 1024 ** 3;
 const BATCH = 100;
@@ -54,7 +57,7 @@ const MAX_ANSWER = 4 * 1024 ** 2;
 const MAX_REDIRECTS = 3;
 const MEDIA_TYPE = 'application/vnd.git-lfs+json';
 
-/** Finds the pointers. With `mustAll`, throws if a repository has more files than are read. */
+/** Finds the pointers. With `mustAll`, throws if a repository has more files than the limit. */
 export async function findPointers(
   git: Git,
   checkouts: readonly Checkout[],
@@ -78,11 +81,11 @@ export async function findPointers(
 }
 
 /**
- * Returns the address of the Git LFS server in .lfsconfig of the commit; null if there is none. The
- * file is only parsed as data.
+ * Returns the Git LFS server's address from .lfsconfig of the commit; null if there is none. Parses
+ * the file as data only.
  */
 export async function readLfsUrl(git: Git, dir: string): Promise<string | null> {
-  // A symlink of this name is ignored.
+  // Ignore .lfsconfig if it is a symlink.
   if (
     !/^100\d{3} /.test(
       await git(['ls-files', '--stage', '-z', '--', ':(top,literal).lfsconfig'], dir),
@@ -97,7 +100,7 @@ export async function readLfsUrl(git: Git, dir: string): Promise<string | null> 
   return last('lfs.url') ?? last('remote.origin.lfsurl') ?? null;
 }
 
-/** Names some of the pointers that stay, and says why; null if there are none. */
+/** Lists some of the remaining pointers and the reason; null if there are none. */
 export function pointersText(pointers: readonly LfsPointer[], why: string): string | null {
   if (pointers.length === 0) return null;
   const some = pointers
@@ -113,8 +116,8 @@ export function pointersText(pointers: readonly LfsPointer[], why: string): stri
 }
 
 /**
- * Replaces the pointers by their content. Throws TaskFailure git_…. Returns the pointers that it
- * cannot fetch: their address is ssh.
+ * Replaces pointers by their content. Throws TaskFailure git_…. Returns the pointers that it cannot
+ * fetch because their address is ssh.
  */
 export async function fetchPointers(
   pointers: readonly LfsPointer[],
@@ -150,7 +153,7 @@ export async function fetchPointers(
 
 type Action = { href: string; header: Record<string, string> };
 
-/** The address of the Git LFS server of a repository. */
+/** Returns the default address of a repository's Git LFS server. */
 function ofRepository(url: string): string {
   const plain = url.replace(/\/+$/, '');
   return `${plain.endsWith('.git') ? plain : `${plain}.git`}/info/lfs`;
@@ -209,7 +212,7 @@ async function fetchBatch(
   }
 }
 
-/** Returns the action for each object, or why there is none. */
+/** Returns the download action of each object, or the reason why it has none. */
 function actionsIn(text: string): Map<string, Action | string> {
   type Listed = {
     oid?: unknown;
@@ -279,7 +282,7 @@ async function download(
 const invalidAddress = ({ name }: Pick<LfsPointer, 'name'>, cause?: unknown): TaskFailure =>
   failure(`${name}: the server names an invalid address or header`, cause);
 
-/** Checks the host of an address like that of a submodule. */
+/** Checks the host of an address, by the rule for submodules. */
 function checked(
   href: string,
   from: URL | null,
@@ -329,9 +332,7 @@ async function request(
   }
 }
 
-/**
- * Gives a body that breaks off, or that does not arrive in time, the same failures as a request.
- */
+/** Maps a body that breaks off or times out to the same failures as a failed request. */
 async function arriving<T>(
   url: URL,
   { signal, until }: LfsOptions,
@@ -370,7 +371,7 @@ async function textOf(answer: Response, host: string): Promise<string> {
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** Writes the content in place of the pointer, so that the mode of the file stays. */
+/** Overwrites the pointer with the content, which keeps the mode of the file. */
 async function store(
   { dir, path, name, oid, size }: LfsPointer,
   answer: Response,

@@ -9,12 +9,15 @@ import { TaskFailure } from '../failures.ts';
 export type LookSpec = {
   url: string;
   branch: string;
-  /** Globs; empty: nothing is compared. */
+  /** Globs of watched paths. If empty, no commits are compared. */
   watchPaths: readonly string[];
   bases: readonly string[];
   access: GitAccess | null;
 };
-/** `message` and `author` are shortened for people; the skip mark is from the whole message. */
+/**
+ * Result of a look. `message` and `author` are shortened for display; the skip mark is read from
+ * the full message.
+ */
 export type Looked = {
   sha: string;
   message: string;
@@ -22,25 +25,28 @@ export type Looked = {
   skipMark: string | null;
   changes: LookResult['changes'];
 };
-/** Works in `dir`, which must not exist. Throws TaskFailure git_…, disk_full. */
+/**
+ * Looks at a branch, using the folder `dir`, which must not exist. Throws TaskFailure git_…,
+ * disk_full.
+ */
 export type Look = (spec: LookSpec, dir: string, signal: AbortSignal) => Promise<Looked>;
 
 /**
- * Commands of git.ts: a local command, its exit code, and a fetch from the server with the access
- * of the project. A local command never talks to a server, also if an object is missing.
+ * Commands of git.ts: a local command, its exit code, and a fetch with the project's access. A
+ * local command never contacts a server, even if an object is missing.
  */
 export type LookGit = {
   must(args: readonly string[]): Promise<string>;
   code(args: readonly string[]): Promise<number | null>;
   fetch(args: (url: string) => readonly string[]): Promise<unknown>;
-  /** Shortens a text of the author in the first line and the message after it. */
+  /** Shortens a commit text: the author is in the first line, the message follows. */
   shown(text: string): { message: string; author: string };
 };
 
 const TIP = 'refs/berth/tip';
 
 export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit): Promise<Looked> {
-  // A server that does not know filters sends everything.
+  // A server without support for filters sends all objects.
   const filter = watchPaths.length === 0 ? 'tree:0' : 'blob:none';
   const fetch = (what: string) => (url: string) => [
     'fetch',
@@ -56,7 +62,7 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
   await git.must(['init', '--quiet', '--template=']);
   await git.fetch(fetch(`+refs/heads/${branch}:${TIP}`));
   const sha = (await git.must(['rev-parse', '--verify', `${TIP}^{commit}`])).trim();
-  // Unlike `git show`, this needs no tree, which was not fetched.
+  // Use `git log`: `git show` would need the tree, which was not fetched.
   const commit = await git.must([
     'log',
     '-1',
@@ -80,7 +86,8 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
 }
 
 /**
- * False if the server does not serve this commit. Other failures can pass, so the whole look fails.
+ * Returns false if the server does not serve this commit. Throws on any other failure, because it
+ * can be temporary.
  */
 async function fetched(fetch: () => Promise<unknown>): Promise<boolean> {
   try {
@@ -96,7 +103,7 @@ async function fetched(fetch: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** Compares trees by their ids, so no file content is needed. */
+/** Compares trees by their ids, so that no file content is needed. */
 async function differ(
   git: LookGit,
   base: string,

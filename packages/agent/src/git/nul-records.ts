@@ -1,6 +1,6 @@
 /**
- * Output of git that ends each record with NUL, read as it arrives: a server decides how much there
- * is.
+ * Splits output of git whose records end with NUL while it arrives, because a server decides how
+ * long the output is.
  */
 import { StringDecoder } from 'node:string_decoder';
 
@@ -11,8 +11,8 @@ export type RecordLimits = {
 };
 
 /**
- * Returns a function that takes the output. It calls `onRecord` for each whole record, and returns
- * false after a limit.
+ * Returns a function that takes output. It calls `onRecord` for each complete record, and returns
+ * false when a limit is reached.
  */
 export function recordReader(
   { records, bytes, length }: RecordLimits,

@@ -1,5 +1,5 @@
 /**
- * Reads what a repository has for a new project: its branches, and the Dockerfiles, submodules and
+ * Inspects a repository for a new project: lists its branches, and the Dockerfiles, submodules and
  * Git LFS of one branch.
  */
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
@@ -14,10 +14,13 @@ import { TaskFailure } from '../failures.ts';
 import type { LookGit } from './look.ts';
 import type { RecordLimits } from './nul-records.ts';
 
-/** `branch` null: the default branch. */
+/** `branch`: null for the default branch. */
 export type RepositorySpec = { url: string; branch: string | null; access: GitAccess | null };
 export type RepositoryLooked = { found: RepositoryFound; hostKeys: SeenHostKey[] };
-/** Works in `dir`, which must not exist. Throws TaskFailure git_…, disk_full. */
+/**
+ * Inspects a repository, using the folder `dir`, which must not exist. Throws TaskFailure git_…,
+ * disk_full.
+ */
 export type LookAtRepository = (
   spec: RepositorySpec,
   dir: string,
@@ -25,11 +28,11 @@ export type LookAtRepository = (
 ) => Promise<RepositoryLooked>;
 
 export type RepositoryGit = Pick<LookGit, 'must' | 'code' | 'fetch'> & {
-  /** Runs a command that talks to the server, and passes each line that it prints. */
+  /** Runs a command that contacts the server, and passes on each line of its output. */
   lines(args: (url: string) => readonly string[], onLine: (line: string) => void): Promise<unknown>;
   /**
-   * Runs a local command, and passes each record that ends with NUL. It ends the command after a
-   * limit.
+   * Runs a local command, and passes on each record that ends with NUL. Ends the command when a
+   * limit is reached.
    */
   records(
     args: readonly string[],
@@ -39,14 +42,14 @@ export type RepositoryGit = Pick<LookGit, 'must' | 'code' | 'fetch'> & {
 };
 
 const TIP = 'refs/berth/tip';
-/** Branches that are counted at most. A server can list without end. */
+/** Maximum number of branches to count. A server can send an endless list. */
 const MAX_COUNTED = 100_000;
 const MAX_NAME = 250;
 const MAX_PATH = 400;
 const MAX_FILE_BYTES = 128 * 1024;
 /**
- * Files that are read of the list. A tree of some bytes can name the same folder again and again,
- * so that the list has no end.
+ * Limits for the list of files. A tree of a few bytes can contain the same folder many times, so
+ * the list can be endless.
  */
 const TREE: RecordLimits = { records: 200_000, bytes: 16 * 1024 * 1024, length: MAX_PATH + 100 };
 
@@ -80,7 +83,7 @@ export async function lookAtRepository(
       submodules: false,
       lfs: false,
     };
-  // A server that does not know filters sends everything.
+  // A server without support for filters sends all objects.
   const fetch = [
     'fetch',
     '--quiet',
@@ -130,7 +133,7 @@ export async function readHeads(git: Pick<RepositoryGit, 'lines'>): Promise<Head
         heads.names.add(name);
     },
   );
-  // An empty repository names a default branch that does not exist.
+  // An empty repository can name a default branch that does not exist.
   if (heads.default !== null && !heads.names.has(heads.default)) heads.default = null;
   return heads;
 }
@@ -139,7 +142,7 @@ const isName = (name: string): boolean => name.length <= MAX_NAME && !/\p{Cc}/u.
 type Entry = { path: string; id: string; isFile: boolean; isSubmodule: boolean };
 type Tree = { dockerfiles: Entry[]; leftOut: number; attributes: Entry[]; submodules: boolean };
 
-/** Keeps the Dockerfiles that are nearest to the root, and counts the others. */
+/** Keeps the Dockerfiles nearest to the root, and counts the others. */
 async function readTree(git: RepositoryGit): Promise<Tree> {
   const tree: Tree = { dockerfiles: [], leftOut: 0, attributes: [], submodules: false };
   const nearest: { entry: Entry; depth: number }[] = [];
@@ -170,7 +173,7 @@ function treeEntry(record: string): Entry | null {
 
 const isDockerfile = ({ path, isFile }: Entry): boolean => isFile && isDockerfilePath(path);
 
-/** Fetches these files with the access of the task, and reads those that arrived. */
+/** Fetches these files with the task's access, and reads those that arrived. */
 async function readFiles(git: RepositoryGit, ids: readonly string[]): Promise<Map<string, string>> {
   const texts = new Map<string, string>();
   if (ids.length === 0) return texts;
@@ -192,8 +195,8 @@ async function readFiles(git: RepositoryGit, ids: readonly string[]): Promise<Ma
       ...new Set(ids),
     ]);
   } catch (error) {
-    // The server gives no single files. It might have ignored the filter before and have sent them
-    // then.
+    // The server does not serve single files. If it ignored the filter before, the files have
+    // already arrived.
     if (!(error instanceof TaskFailure) || error.code === 'git_timeout') throw error;
   }
   for (const id of new Set(ids)) {

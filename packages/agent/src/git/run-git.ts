@@ -1,6 +1,6 @@
 /**
- * Runs git without prompts, hooks and the configuration of the machine, with limits for stalls and
- * for the total time.
+ * Runs git without prompts, hooks and the machine's configuration, with limits for stalls and for
+ * the total time.
  */
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
@@ -11,7 +11,7 @@ import type { Connection } from './git-session.ts';
 import { createHostKeys, type HostKeys } from './host-keys.ts';
 
 export type GitOptions = {
-  /** Private folder. It holds the host keys of earlier connections and is git’s HOME. */
+  /** Private folder. It is git’s HOME and contains the host keys of previous connections. */
   homeDir: string;
   inherit: NodeJS.ProcessEnv;
   cloneTimeoutMs: number;
@@ -21,7 +21,7 @@ export type GitOptions = {
   /** Folder in memory for keys. */
   keys: PrivateFolder;
 };
-/** git on this machine, as all tasks use it. */
+/** The git program of this machine, shared by all tasks. */
 export type GitProgram = {
   options: GitOptions;
   env: NodeJS.ProcessEnv;
@@ -32,29 +32,29 @@ export type GitProgram = {
 };
 export type Output = {
   signal: AbortSignal;
-  /** Output of git. */
+  /** Receives the output of git. */
   onLine: (line: string) => void;
 };
 export type RunOptions = Output & {
   cwd: string;
-  /** End of the time limit on the monotonic clock. */
+  /** Deadline on the monotonic clock. */
   until: number;
-  /** Access to a server; absent: a local command. */
+  /** Access to a server; absent for a local command. */
   connection?: Connection;
-  /** File for the trace of the requests. */
+  /** File to which git writes the trace of its requests. */
   trace?: string;
-  /** Gets the lines of standard output, which can then be of any length. */
+  /** Receives the lines of standard output, which can then have any length. */
   onOut?: ((line: string) => void) | undefined;
   /**
-   * Gets standard output instead, and returns whether it takes more. If not, `runGit` ends the
+   * Receives standard output instead, and returns false if it needs no more. `runGit` then ends the
    * command and throws ENOUGH.
    */
   take?: (bytes: Buffer) => boolean;
 };
 
-/** Host keys that this builder accepted before the control plane kept them. */
+/** File with host keys that this builder accepted before the control plane managed them. */
 export const KNOWN_HOSTS = 'known_hosts';
-/** Ends a command whose further output is not needed. */
+/** Thrown to end a command whose remaining output is not needed. */
 export const ENOUGH = new Error('enough output');
 
 const SETTINGS = [
@@ -64,16 +64,16 @@ const SETTINGS = [
   'gc.auto=0',
   'submodule.recurse=false',
   'core.fsmonitor=false',
-  // The agent follows redirects itself, after a check of each target. The option also disables
-  // alternates of dumb servers.
+  // Disables redirects in git: the agent checks each target and follows it. This option also
+  // disables alternates of dumb servers.
   'http.followRedirects=false',
   'init.defaultBranch=main',
 ];
 const GIT = ['git', ...SETTINGS.flatMap((setting) => ['-c', setting])];
 
-/** Lists of a repository’s files are parsed completely. */
+/** Size limit in bytes for local output, such as lists of files, which are parsed completely. */
 const MAX_LOCAL_OUTPUT = 64 * 1024 * 1024;
-/** Only the end of a server’s messages is needed. */
+/** Size limit in bytes for a server’s messages, of which only the end is needed. */
 const MAX_SERVER_OUTPUT = 64 * 1024;
 
 export function openGit(options: GitOptions): GitProgram {
@@ -104,7 +104,7 @@ const gitEnv = (
   HOME: homeDir,
   LC_ALL: 'C',
   GIT_TERMINAL_PROMPT: '0',
-  // A program without output: git gives up instead of asking for a password.
+  // `true` prints no password, so git gives up instead of prompting.
   GIT_ASKPASS: 'true',
   SSH_ASKPASS: 'true',
   GIT_ALLOW_PROTOCOL: 'https:http:ssh',
@@ -149,7 +149,8 @@ export async function runGit(
 }
 
 const accessEnv = ({ connection, trace }: RunOptions): NodeJS.ProcessEnv => ({
-  // Since git 2.44. `fetchPart` (transfer.ts) removes the configuration for earlier versions.
+  // Supported since git 2.44. For older versions, `fetchPart` (transfer.ts) removes the
+  // configuration.
   ...(connection?.env ?? { GIT_NO_LAZY_FETCH: '1' }),
   ...defined({
     GIT_TRACE_CURL: trace,

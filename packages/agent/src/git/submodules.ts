@@ -1,7 +1,7 @@
 /**
- * Fetches the submodules of a clone like the clone itself: shallow, from an allowed host, without
- * configuration of the repository. `git submodule` is not used, because it executes addresses and
- * commands from files of the repository.
+ * Fetches submodules by the same rules as the clone: shallow, from an allowed host, and without the
+ * repository's configuration. Does not use `git submodule`, because it executes addresses and
+ * commands from the repository's files.
  */
 import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,8 +16,8 @@ export type FetchCommit = (url: string, sha: string, dir: string) => Promise<str
 
 export type SubmoduleOptions = {
   /**
-   * Empty: any host. Undefined: the control plane does not send the list; then only the host of the
-   * project.
+   * Allowed hosts of submodules. Empty: any host. Undefined: the control plane does not send the
+   * list, so only the project's host is allowed.
    */
   allowedHosts: readonly string[] | undefined;
   logLine: (text: string) => void;
@@ -79,7 +79,8 @@ export async function fetchSubmodules(
           `its host ${host} is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`,
         );
       const target = join(parent, path);
-      // The checkout of the parent made this folder; a symlink in its place would lead elsewhere.
+      // The checkout of the parent created this folder. A symlink in its place would lead
+      // elsewhere.
       if ((await realpath(target)) !== join(await realpath(parent), path))
         throw refused(shown, 'its path contains a symlink');
       options.logLine(`fetching submodule ${shown} from ${from}`);
@@ -103,7 +104,7 @@ export async function fetchSubmodules(
   return fetched;
 }
 
-/** Whether the commit in `dir` has submodules. */
+/** Tells whether the commit in `dir` has submodules. */
 export const hasSubmodules = async (git: Git, dir: string): Promise<boolean> =>
   (await listed(git, dir)).length > 0;
 
@@ -120,7 +121,7 @@ async function listed(git: Git, dir: string): Promise<Submodule[]> {
     return mode === '160000' && sha !== undefined && path !== undefined ? [{ path, sha }] : [];
   });
   if (commits.length === 0) return [];
-  // A symlink (mode 120000) named .gitmodules is ignored.
+  // Ignore .gitmodules if it is a symlink (mode 120000).
   const hasFile = entries.some((entry) => /^100\d{3} \S+ 0\t\.gitmodules$/.test(entry));
   const modules = hasFile ? await readModules(git, dir) : new Map<string, Module>();
   return commits.map(({ path, sha }) => ({
@@ -133,7 +134,10 @@ async function listed(git: Git, dir: string): Promise<Submodule[]> {
 
 type Module = { path?: string; url?: string; update?: string };
 
-/** Returns the entries by path. The file is read from the commit and only parsed as data. */
+/**
+ * Returns the entries of .gitmodules by path. Reads the file from the commit, and parses it as data
+ * only.
+ */
 async function readModules(git: Git, dir: string): Promise<Map<string, Module>> {
   const text = await git(['config', '-z', '--blob', 'HEAD:.gitmodules', '--list'], dir);
   const byName = new Map<string, Module>();

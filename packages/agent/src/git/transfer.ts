@@ -1,6 +1,6 @@
 /**
- * Commands in one folder that share one time limit and one session: local ones, and transfers from
- * a server, which are repeated after each allowed redirect.
+ * Runs commands in one folder, with a shared time limit and session: local commands, and transfers
+ * from a server, which are repeated after each allowed redirect.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,11 +15,11 @@ import { lastRedirect } from './git-trace.ts';
 import { sshServer } from './host-keys.ts';
 import { type GitProgram, type Output, runGit } from './run-git.ts';
 
-/** A transfer, as a failure names it. */
+/** A transfer, as described in failure messages. */
 export type Request = FailedRequest & {
   /** Allowed hosts of submodules. Empty: any host. Undefined: only the host of `url`. */
   allowedHosts: readonly string[] | undefined;
-  /** Null: the control plane is of an earlier version. */
+  /** Null if the control plane is an older version. */
   access: GitAccess | null;
 };
 /** The folder of one task. */
@@ -30,7 +30,7 @@ export type WorkTree = {
   dir: string;
   /** File for the trace of the requests. */
   trace: string;
-  /** End of the time limit on the monotonic clock. */
+  /** Deadline on the monotonic clock. */
   until: number;
   output: Output & { logLine: (line: string) => void };
 };
@@ -44,7 +44,7 @@ type TransferOptions = {
 const MAX_REDIRECTS = 5;
 const HOST_KEY_REFUSED = /host key verification failed|remote host identification has changed/i;
 
-/** Makes the folder and runs `work` in it, within the time limit of a clone. */
+/** Creates the folder and runs `work` in it, within the time limit of a clone. */
 export async function inWorkTree<T>(
   { git, session, request, dir, output }: Omit<WorkTree, 'trace' | 'until'>,
   work: (tree: WorkTree) => Promise<T>,
@@ -85,8 +85,8 @@ export async function mustRun(
 }
 
 /**
- * Runs a command that talks to a server, again after each allowed redirect. Returns the final
- * address.
+ * Runs a command that contacts a server, and repeats it after each allowed redirect. Returns the
+ * final address.
  */
 export async function transfer(
   tree: WorkTree,
@@ -151,8 +151,8 @@ async function transferOnce(
 type HeldLines = { onLine(line: string): void; showErrors(): void; showAnswers(): void };
 
 /**
- * Holds lines back until the result is known. Git reports a redirect that it does not follow as a
- * failure: its errors are shown only if there is no redirect.
+ * Holds back lines until the result is known. Git reports a redirect that it does not follow as an
+ * error, so its errors are shown only if there was no redirect.
  */
 function holdLines(request: Request, show: (line: string) => void): HeldLines {
   const errors: string[] = [];
@@ -173,9 +173,9 @@ function holdLines(request: Request, show: (line: string) => void): HeldLines {
 }
 
 /**
- * Fetches a part of a repository. Then it removes the configuration that a fetch with a filter
- * leaves: with it, each later command would fetch a missing object by itself, without the access of
- * the task and without the agent's checks of host keys and redirects.
+ * Fetches a part of a repository, then removes the configuration that a filtered fetch leaves. With
+ * that configuration, later commands would fetch missing objects on their own, without the task's
+ * access and without the agent's checks of host keys and redirects.
  */
 export async function fetchPart(tree: WorkTree, args: TransferArgs): Promise<void> {
   try {

@@ -1,9 +1,9 @@
 /**
- * The secret that the agent sends in X-Agent-Secret: the node's own secret once it has one, before
- * that JOIN_TOKEN or AGENT_SECRET. The control plane hands out the node's own secret once, so it is
- * saved on disk before it is used. While an answer with the secret can be on its way, the boot_id
- * is saved too: a process that was killed in between asks again with the same boot_id and gets a
- * new secret.
+ * Manages the secret that the agent sends in X-Agent-Secret: the node's own secret if it has one,
+ * otherwise JOIN_TOKEN or AGENT_SECRET. The control plane sends the node's own secret only once, so
+ * the agent saves it to disk before using it. While a registration is in flight, the agent also
+ * saves its boot_id: if the process is killed before the answer is saved, the next process asks
+ * with the same boot_id and gets a new secret.
  */
 import { randomUUID } from 'node:crypto';
 import { readFile, rm } from 'node:fs/promises';
@@ -18,12 +18,12 @@ export type Credentials = {
   bootId: string;
   /** Replaces AGENT_SECRET or JOIN_TOKEN. */
   use(next: Partial<Pick<CredentialOptions, 'shared' | 'joinToken'>>): void;
-  /** Headers of all requests except the registration. */
+  /** Returns the headers of all requests except the registration. */
   headers(): Record<string, string>;
   /**
-   * Sends a registration with each known secret, the node's own first, until one is accepted, and
-   * saves a secret from the answer. `maySave` says whether a secret could be saved. Rejects with
-   * the error of the last try.
+   * Sends a registration with each known secret, the node's own first, until one is accepted. Saves
+   * a secret from the answer. `maySave`: a secret could be saved. Rejects with the error of the
+   * last try.
    */
   register<T extends { node_secret?: string }>(
     send: (headers: Record<string, string>, maySave: boolean) => Promise<T>,
@@ -31,7 +31,7 @@ export type Credentials = {
 };
 export type CredentialOptions = {
   stateDir: string;
-  /** AGENT_SECRET. The first one is sent; a registration that gets 401 tries the others. */
+  /** AGENT_SECRET values. Requests use the first; a registration tries the others after a 401. */
   shared: readonly string[];
   joinToken: string | undefined;
   log: Logger;
@@ -46,7 +46,7 @@ export async function readCredentials(options: CredentialOptions): Promise<Crede
   const savedBootId =
     nodeSecret === null ? ((await nullIfMissing(readFile(pendingPath, 'utf8'))) ?? '').trim() : '';
   const bootId = savedBootId === '' ? randomUUID() : savedBootId;
-  /** The secret that the last registration was accepted with. */
+  /** The secret with which the last registration was accepted. */
   let accepted = nodeSecret ?? joinToken ?? shared[0];
   let pending = false;
   let warned = false;
@@ -77,8 +77,8 @@ export async function readCredentials(options: CredentialOptions): Promise<Crede
       await writeFileWhole(path, secret);
     } catch (err) {
       log.error({ err, path }, 'saving the node’s own secret failed');
-      // AGENT_SECRET stays valid until the node’s own secret is used for the first time; a join
-      // token does not.
+      // AGENT_SECRET stays valid until the first use of the node’s own secret; a join token does
+      // not.
       if (shared.length === 0) accepted = nodeSecret = secret;
       return;
     }
@@ -120,7 +120,7 @@ export async function readCredentials(options: CredentialOptions): Promise<Crede
 const headerOf = (secret: string | undefined): Record<string, string> =>
   secret === undefined ? {} : { 'x-agent-secret': secret };
 
-/** 429 is the answer to a wrong secret after many wrong ones. */
+/** 429 is the answer after many wrong secrets. */
 const isRefused = (error: unknown): boolean =>
   error instanceof ApiError && (error.status === 401 || error.status === 429);
 

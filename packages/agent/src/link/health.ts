@@ -1,6 +1,6 @@
 /**
- * Serves /healthz, /readyz and /metrics of the agent if LISTEN is set. The pages need no login: the
- * address in LISTEN decides who can reach them.
+ * Serves /healthz, /readyz and /metrics of the agent if LISTEN is set. The endpoints need no login:
+ * the address in LISTEN decides who can reach them.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

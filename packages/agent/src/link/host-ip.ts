@@ -1,10 +1,11 @@
-/** Detects HOST_IP: the local address of a connection to the control plane. */
+/** Detects HOST_IP from the local address of a connection to the control plane. */
 import { connect, isIPv6 } from 'node:net';
 import { messageOf } from '@berth/kit/message-of';
 import { UnreachableError } from '@berth/wire/client';
 
 /**
- * Opens and closes one TCP connection to `url`. Rejects if there is no answer within `timeoutMs`.
+ * Opens and closes a TCP connection to `url`, and returns its local address. Rejects if there is no
+ * answer within `timeoutMs`.
  */
 export function localAddressTo(url: string, timeoutMs = 5_000): Promise<string> {
   const { hostname, port, protocol } = new URL(url);
@@ -28,9 +29,9 @@ export function localAddressTo(url: string, timeoutMs = 5_000): Promise<string> 
 }
 
 /**
- * Returns the set HOST_IP, else the detected one. While the control plane is away it returns the
- * last detected address, because the probe of a container needs it too. Rejects with
- * UnreachableError if no detection ever succeeded.
+ * Returns HOST_IP if it is set, else the detected address. While the control plane is unreachable,
+ * returns the last detected address, which probes of containers need. Rejects with UnreachableError
+ * if no detection ever succeeded.
  */
 export function createHostIp(
   configured: string | undefined,

@@ -1,14 +1,14 @@
 /**
- * Sends a task's log lines in batches while the task runs. A batch keeps its number and its lines
- * until it was accepted, so the control plane stores a batch once even if it is sent twice.
+ * Sends a task's log lines in batches while the task runs. A batch keeps its number and lines until
+ * it is accepted, so the control plane stores it only once even if it is sent twice.
  *
- * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or
- * all lines sent).
+ *   idle -> (push) waiting for flushMs -> sending -> waiting or idle
+ *   any -> closed (lease lost, or all lines sent)
  *
- * Lines wait in memory. When they are many, `room` lets further output wait (build/build-spool.ts),
- * so that none is lost. A control plane that does not answer must not stop a build: output waits at
- * most 30 s for an accepted batch, and 5 minutes in all. Afterwards each new line beyond the bounds
- * pushes out the oldest one, and a line in its place says how many and why.
+ * Lines wait in memory. When there are many, `room` makes a program wait (build/build-spool.ts), so
+ * that no line is lost. A control plane that does not answer must not stop a build: a program waits
+ * at most 30 s for an accepted batch, and 5 min in total. After that, each new line beyond the
+ * limits replaces the oldest one, and a line in the log says how many lines were dropped and why.
  */
 import { defined } from '@berth/kit/defined';
 import { MAX_LINE } from '@berth/kit/lines';
@@ -18,7 +18,7 @@ import { createShownText } from '../secrets/shown-text.ts';
 export type SendLines = (first: number, lines: LogLineIn[]) => Promise<void>;
 export type LogShipper = {
   push(line: LogLineIn): void;
-  /** Returns a promise while too many lines wait, and null if there is room. */
+  /** Returns a promise while too many lines wait; null if there is room. */
   room(): Promise<void> | null;
   /**
    * Sends the remaining lines. Resolves when they are accepted or refused for good, when the signal
@@ -27,7 +27,10 @@ export type LogShipper = {
   flush(signal: AbortSignal): Promise<void>;
 };
 export type LogShipperOptions = {
-  /** Retries by itself. Rejects only if the lines will never be accepted; they are then dropped. */
+  /**
+   * Sends lines, with its own retries. Rejects only if the lines will never be accepted; they are
+   * then dropped.
+   */
   send: SendLines;
   onDropped: (error: unknown) => void;
   /** Removes secrets from texts. */
@@ -37,16 +40,16 @@ export type LogShipperOptions = {
   now?: () => Date;
 };
 export type Bounds = {
-  /** Lines that wait in memory at most. */
+  /** Maximum number of lines that wait in memory. */
   lines: number;
-  /** Characters that wait in memory at most. */
+  /** Maximum number of characters that wait in memory. */
   chars: number;
-  /** A program waits no longer than this for an accepted batch. */
+  /** Maximum time in ms that a program waits for an accepted batch. */
   stallMs: number;
-  /** A program waits no longer than this in all. */
+  /** Maximum time in ms that a program waits in total. */
   waitMs: number;
 };
-/** One message of the builder has up to 1 MiB of output, which arrives at once. */
+/** One message of the builder contains up to 1 MiB of output, which arrives at once. */
 const BOUNDS: Bounds = {
   lines: 200_000,
   chars: 32 * 1024 * 1024,
@@ -54,21 +57,24 @@ const BOUNDS: Bounds = {
   waitMs: 300_000,
 };
 
-/** Parts of the bounds: a program waits from HIGH on, until LOW. */
+/** Fractions of the bounds: a program begins to wait at HIGH, and continues at LOW. */
 const HIGH = 1 / 4;
 const LOW = 1 / 8;
 
-/** Below the limits of the agent API: 1000 lines, 16,384 characters in a line, 1 MiB in a body. */
+/**
+ * These values are below the limits of the agent API: 1,000 lines, 16,384 characters per line, 1
+ * MiB per body.
+ */
 const BATCH_LINES = 500;
 const BATCH_CHARS = 400_000;
 const MAX_STEP = 300;
-/** Characters of memory that a line costs besides its text. */
+/** Memory that a line needs in addition to its text, in characters. */
 const LINE_CHARS = 100;
-/** `flush` gives up when no batch was accepted for this long. */
+/** `flush` gives up after this time in ms without an accepted batch. */
 const FLUSH_STALL_MS = 15_000;
 
 type Wait = { promise: Promise<void>; end: () => void };
-/** The lines of one task on their way to the control plane. */
+/** State of one task's lines on their way to the control plane. */
 type Shipping = {
   send: SendLines;
   onDropped: (error: unknown) => void;
@@ -77,19 +83,19 @@ type Shipping = {
   now: () => Date;
   hide: ReturnType<typeof createShownText>;
   buffer: LogLineIn[];
-  /** Lines before this index are sent or dropped. */
+  /** Index of the first line that is neither sent nor dropped. */
   head: number;
-  /** Characters of the lines that wait. */
+  /** Number of characters in the waiting lines. */
   chars: number;
-  /** Lines that were dropped since the last batch. */
+  /** Number of lines that were dropped since the last batch. */
   dropped: number;
   /** Number of the next line. */
   next: number;
   timer: NodeJS.Timeout | undefined;
   sending: Promise<void> | null;
-  /** When the last batch was accepted; monotonic clock in ms. */
+  /** Time of the last accepted batch on the monotonic clock in ms. */
   acceptedAt: number;
-  /** How long programs waited for room in all. */
+  /** Total time in ms that programs waited for room. */
   waitedMs: number;
   waiting: Wait | null;
 };
@@ -152,14 +158,15 @@ function shownLine({ hide, now }: Shipping, line: LogLineIn): LogLineIn {
 function room(shipping: Shipping): Promise<void> | null {
   const { bounds, waitedMs, sending, acceptedAt } = shipping;
   if (!isOver(shipping, HIGH) || waitedMs >= bounds.waitMs) return null;
-  // The control plane does not answer: the lines since its last answer have waited long enough.
+  // The control plane does not answer, and the program has waited long enough since its last
+  // answer.
   if (sending !== null && performance.now() - acceptedAt > bounds.stallMs) return null;
   void sendNow(shipping);
   shipping.waiting ??= waitForRoom(shipping);
   return shipping.waiting.promise;
 }
 
-/** Begins a wait that ends when there is room, or when a bound of the wait is reached. */
+/** Begins a wait that ends when there is room, or when a time limit is reached. */
 function waitForRoom(shipping: Shipping): Wait {
   const { bounds } = shipping;
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -205,14 +212,14 @@ function sendNow(shipping: Shipping): Promise<void> {
   shipping.timer = undefined;
   shipping.sending ??= sendAll(shipping).finally(() => {
     shipping.sending = null;
-    // Lines that were pushed between the last check and here have no timer yet.
+    // Lines that arrived after the last check have no timer yet.
     if (!isEmpty(shipping)) sendLater(shipping);
   });
   return shipping.sending;
 }
 
 async function sendAll(shipping: Shipping): Promise<void> {
-  // Before, there was nothing to accept.
+  // Start the time limit here: before, there was no batch to accept.
   shipping.acceptedAt = performance.now();
   while (!isEmpty(shipping)) {
     const batch = takeBatch(shipping);
@@ -255,13 +262,13 @@ const sizeOf = (line: LogLineIn): number => line.text.length + LINE_CHARS;
 const waitingLines = ({ buffer, head }: Shipping): number => buffer.length - head;
 const isEmpty = (shipping: Shipping): boolean => waitingLines(shipping) === 0;
 
-/** Whether more lines wait than this part of the bounds. */
+/** Tells whether the waiting lines exceed this fraction of the bounds. */
 function isOver(shipping: Shipping, part: number): boolean {
   const { bounds, chars } = shipping;
   return waitingLines(shipping) > bounds.lines * part || chars > bounds.chars * part;
 }
 
-/** Takes the oldest line. */
+/** Removes and returns the oldest line. */
 function shift(shipping: Shipping): LogLineIn | undefined {
   const { buffer, head } = shipping;
   const line = buffer[head];

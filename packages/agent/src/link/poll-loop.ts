@@ -1,10 +1,9 @@
 /**
- * Polls the node's open tasks, and runs them (docs/interfaces.md "Tasks").
- *
- * The agent requests the list of open tasks again and again. The control plane holds each request
- * until the list changes (`If-None-Match`). A control plane that does not hold requests is polled
- * every 5 s. Each list is compared with the running tasks: new tasks start within the limits,
- * cancelled tasks are stopped, and tasks that are no longer in the list are dropped as lost.
+ * Polls the node's open tasks and runs them (docs/interfaces.md "Tasks"). The agent requests the
+ * list of open tasks by long poll: the control plane holds each request until the list changes
+ * (`If-None-Match`). A control plane without long polls is polled every 5 s. Each list is compared
+ * with the running tasks: new tasks start within the limits, cancelled tasks are stopped, and tasks
+ * that are no longer listed are dropped as lost.
  */
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -14,15 +13,16 @@ import { openTasksText, type Task } from '@berth/wire/task';
 import { pause, type Stopped } from '../stopped.ts';
 
 /**
+ * How a task run ended.
  * - `reported`: the control plane answered the report with 200.
- * - `lost`: it answered with 404 or 409.
- * - `shutdown`: the agent gave up; the control plane offers the task again.
+ * - `lost`: the control plane answered with 404 or 409.
+ * - `shutdown`: the agent stopped; the control plane offers the task again.
  */
 export type TaskOutcome = 'reported' | 'lost' | 'shutdown';
 export type TaskRun = {
   task: Task;
   done: Promise<TaskOutcome>;
-  /** Stops the work. A report that is being sent is not stopped by `lost`: its answer decides. */
+  /** Stops the work. `lost` does not stop a report that is being sent: its answer decides. */
   stop(why: Stopped['why']): void;
 };
 export type TaskLoopDeps = {
@@ -31,41 +31,43 @@ export type TaskLoopDeps = {
   nodeId: () => string | null;
   run: (task: Task) => TaskRun;
   /**
-   * Limits of tasks at once. Retirements and copies mostly wait (a drain can take an hour), so they
-   * have limits of their own.
+   * Maximum numbers of concurrent tasks. Retirements and copies mostly wait (a drain can take an
+   * hour), so they have their own limits.
    */
   limits: { build: number; retire: number; sync: number; other: number };
-  /** Called with each answer: which logs the control plane wants read; null: none. */
+  /** Called with each answer: a tag if the control plane wants logs, else null. */
   onLogsWanted?: (tag: string | null) => void;
-  /** The control plane no longer knows the node: register again. */
+  /** Called when the control plane no longer knows the node: register again. */
   onUnknownNode: () => void;
   /**
-   * The agent lost a task. Until its next registration it gets no further task of that deployment:
-   * register now.
+   * Called when the agent lost a task. The control plane offers no further task of that deployment
+   * until the next registration, so register now.
    */
   onLost: () => void;
-  /** Called once, with the first list, before a task of the list starts. */
+  /** Called once, with the first list, before any of its tasks starts. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
   hold?: PollHold;
   pollMs?: number;
-  /** `checkOpenTasks` trusts a list that is younger than this. */
+  /** `checkOpenTasks` trusts a list that is younger than this, in ms. */
   trustMs?: number;
 };
 /**
- * How long the control plane can hold a poll, in seconds: a random time between `from` and `to`, so
- * that the polls of many agents do not end together, or `short`.
+ * Hold times of long polls in seconds: a random time between `from` and `to`, so that the polls of
+ * many agents do not end together; or `short`.
  */
 export type PollHold = { from: number; to: number; short: number };
 export type TaskLoop = {
   /** Polls until the signal aborts. */
   run(signal: AbortSignal): Promise<void>;
-  /** Ends the running tasks: builds at once, the others when they are done or after `graceMs`. */
+  /**
+   * Ends the running tasks: builds at once, all others when they have finished or after `graceMs`.
+   */
   drain(graceMs: number): Promise<void>;
   lastPollOkAt(): number | null;
   running(): number;
   /**
-   * Aborts a held poll, because the node belongs to another machine now. Polls resume when `nodeId`
-   * returns an id.
+   * Aborts the long poll, because the node now belongs to another machine. Polls resume when
+   * `nodeId` returns an id.
    */
   abortPoll(): void;
   /**
@@ -77,42 +79,43 @@ export type TaskLoop = {
 
 /**
  * Long holds are used if each registration's answer, every 30 s, names the open tasks: a poll whose
- * connection died unnoticed then costs half a minute. With the 15 s that an answer can take, a hold
- * stays below the 300 s after which `fetch` gives up. Short holds are used if the answer does not
- * name them, and for an hour after long polls were cut: many proxies cut a request that is silent
+ * connection died unnoticed then delays a task by half a minute at most. A hold plus 15 s for the
+ * answer stays below the 300 s timeout of `fetch`. Short holds are used if the answers do not name
+ * the tasks, and for an hour after long polls were cut: many proxies cut a request that is silent
  * for a minute.
  */
 export const POLL_HOLD: PollHold = { from: 200, to: 280, short: 50 };
 const SHORT_FOR_MS = 3_600_000;
 /** `open_tasks` can be a few seconds old (the control plane's loops/task-watch.ts). */
 const TRUST_MS = 5_000;
-/** A lost task is not started again for this time, even if it is listed. */
+/** Time in ms before a lost task can start again, even if it is listed. */
 const BACKOFF_MS = 3_000;
 
-/** The deps with their defaults, and what the loop knows. All times are monotonic clocks in ms. */
+/**
+ * The dependencies with defaults, and the state of the loop. All times are on the monotonic clock
+ * in ms.
+ */
 type Polling = TaskLoopDeps & {
   hold: PollHold;
   pollMs: number;
   trustMs: number;
   runs: Map<string, TaskRun>;
-  /**
-   * Tasks that ended here. A list that was requested before their end must not start them again.
-   */
+  /** Tasks that have ended here. A list requested before their end must not start them again. */
   ended: Map<string, { at: number; notBefore: number }>;
   listed: { tasks: readonly Task[]; askedAt: number };
   etag: string | null;
   lastPollOkAt: number | null;
   askedAt: number;
-  /** The control plane names the open tasks in the answer to a registration. */
+  /** True if the control plane names the open tasks in its answers to registrations. */
   knowsOpenTasks: boolean;
-  /** Consecutive polls that ended without an answer after more than a short hold. */
+  /** Consecutive polls that lasted longer than a short hold and ended without an answer. */
   cuts: number;
-  /** Holds are short until this time. */
+  /** End of the period with short holds. */
   shortUntil: number;
   isFirstList: boolean;
   isDraining: boolean;
   repoll: NodeJS.Timeout | undefined;
-  /** Aborts the held poll, so that the next one starts. */
+  /** Aborts the current long poll, so that the next one starts. */
   poll: AbortController;
 };
 
@@ -162,7 +165,7 @@ async function pollUntilAborted(polling: Polling, signal: AbortSignal): Promise<
     } catch (error) {
       if (signal.aborted) return;
       if (error === polling.poll.signal.reason) continue;
-      // 401: the node was deleted with its secret, or the secret was reset.
+      // 401 means that the node was deleted with its secret, or that the secret was reset.
       if (error instanceof ApiError && (error.status === 404 || error.status === 401))
         polling.onUnknownNode();
       noteCut(polling, error);
@@ -197,12 +200,15 @@ async function pollOnce(polling: Polling, nodeId: string, signal: AbortSignal): 
     }
     applyList(polling);
   }
-  // The control plane does not hold requests: wait until the next poll is due.
+  // The control plane does not support long polls: wait until the next poll is due.
   if (result.etag === null && performance.now() - askedAt < 1_000)
     await pause(polling.pollMs, signal);
 }
 
-/** The first poll is not held: readiness and reconciliation wait for its answer. */
+/**
+ * Returns the hold time. The first poll is not held, because readiness and reconciliation wait for
+ * its answer.
+ */
 function holdSeconds({ etag, hold, knowsOpenTasks, shortUntil }: Polling): number {
   if (etag === null) return 0;
   if (!knowsOpenTasks || performance.now() < shortUntil) return hold.short;
@@ -213,8 +219,8 @@ const wasLong = ({ askedAt, hold }: Polling): boolean =>
   performance.now() - askedAt > hold.short * 1000;
 
 /**
- * Counts a long poll without an answer. A restart of the control plane explains one; two in a row
- * mean that a proxy cuts silent requests.
+ * Counts a long poll that ended without an answer. A single one can be a restart of the control
+ * plane; two in a row mean that a proxy cuts silent requests.
  */
 function noteCut(polling: Polling, error: unknown): void {
   if (!wasLong(polling) || (error instanceof ApiError && error.status < 500)) return;
@@ -259,7 +265,7 @@ function startTasks(polling: Polling): void {
     if (end !== undefined && performance.now() < end.notBefore) continue;
     if (end !== undefined && listed.askedAt <= end.at) {
       // This list was requested before the task ended here. Drop the ETag, so that the next list
-      // is not held and tells the task’s state.
+      // arrives at once with the task’s new state.
       polling.etag = null;
       continue;
     }

@@ -1,21 +1,21 @@
 /**
  * Sends the progress of a task to the control plane: only the newest state, at most once per
- * second, one request at a time. The progress of copies is for people who watch, so a state that
- * cannot be sent is dropped. Facts of a build are sent again until they arrived.
+ * second, one request at a time. A progress state that cannot be sent is dropped, because it is
+ * only displayed. Facts of a build are sent again until they are accepted.
  */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { TaskFacts } from '@berth/wire/task';
 
 export type ProgressSender = {
   push(datasets: readonly CopyProgress[]): void;
-  /** Adds facts that the task learned. */
+  /** Adds facts about the task. */
   learned(facts: TaskFacts): void;
-  /** Sends the newest state at once if it is not sent yet. */
+  /** Sends the newest state now, unless it was already sent. */
   flush(): Promise<void>;
-  /** Stops for good: later states are not sent. */
+  /** Stops permanently: later states are not sent. */
   stop(): void;
 };
-/** Sends the copies, and the facts that have not arrived yet; undefined if all have. */
+/** Sends the copies, and the facts that were not accepted yet; undefined if all were. */
 type Send = (
   datasets: CopyProgress[],
   signal: AbortSignal,
@@ -24,7 +24,7 @@ type Send = (
 
 const SEND_EVERY_MS = 1_000;
 const SEND_TIMEOUT_MS = 3_000;
-/** The limit of rows in one message (wire/dataset.ts). */
+/** Maximum number of rows in one message (wire/dataset.ts). */
 const MAX_ROWS = 100;
 
 export function createProgressSender(send: Send, everyMs = SEND_EVERY_MS): ProgressSender {

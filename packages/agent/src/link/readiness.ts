@@ -1,4 +1,4 @@
-/** Answers /readyz of the agent. Pure, so that every reason is a row of a test. */
+/** Answers /readyz of the agent. Pure, so that a test table can cover every reason. */
 
 export type Readiness = {
   ready: boolean;
@@ -9,9 +9,9 @@ export type Readiness = {
 export type ReadinessFacts = {
   /** Folders that the agent cannot write to (writable.ts). */
   folderProblems: readonly string[];
-  /** Why a deploy node takes no datasets. */
+  /** Why a deploy node accepts no datasets; null if it does. */
   dataProblem: string | null;
-  /** Why the control plane refuses this machine. */
+  /** Why the control plane refuses this machine; null if it does not. */
   refusal: string | null;
   isRegistered: boolean;
   /** Time since the last successful registration in ms. */
@@ -25,7 +25,7 @@ export type ReadinessFacts = {
   diskNotes: string[];
 };
 
-/** Three missed registrations. */
+/** The time of about three missed registrations in ms. */
 const SILENT_MS = 100_000;
 
 export function readinessOf(facts: ReadinessFacts): Readiness {

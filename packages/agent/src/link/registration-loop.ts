@@ -1,6 +1,6 @@
 /**
- * Registers the node every 30 s, and at once when something has changed. The first registration
- * starts the agent's other loops.
+ * Registers the node every 30 s, and at once after a change. The first registration starts the
+ * agent's other loops.
  */
 import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';
@@ -25,8 +25,8 @@ export type RegistrationLoopDeps = {
 
 const REGISTER_MS = 30_000;
 /**
- * While the engine does not answer, the containers are unknown and the next registration comes
- * sooner.
+ * Pause in ms while the engine does not answer: the containers are unknown, so the next
+ * registration comes sooner.
  */
 const ENGINE_RETRY_MS = 5_000;
 
@@ -59,7 +59,7 @@ export function startRegistrationLoop({
       if (registration.problem() !== null) tasks.abortPoll();
       if (stopping.aborted) throw error;
       log.warn({ err: error }, 'registration failed; will retry');
-      // Retry soon: a control plane that restarts is back before the next period of 30 s.
+      // Retry soon: a restarting control plane is back before the next period of 30 s.
       return retryUntilAnswered(() => register(stopping), {
         signal: stopping,
         minMs: 500,

@@ -1,6 +1,6 @@
 /**
- * Registers the node with POST /api/agent/register: its identity, its capacity, and the containers
- * and datasets on it (docs/contract.md "Node", docs/interfaces.md "Register").
+ * Registers the node with POST /api/agent/register: its identity, capacity, containers and datasets
+ * (docs/contract.md "Node", docs/interfaces.md "Register").
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -21,14 +21,14 @@ import type { Meter } from '../usage/meter.ts';
 import type { Container } from '../engine/docker.ts';
 import type { Revival } from '../engine/revive.ts';
 
-/** The part of data/inventory.ts that a registration needs. */
+/** The part of data/inventory.ts that a registration uses. */
 type ReportedDatasets = {
   cached(): Promise<NodeRegister['cached']>;
   copyRate(): NonNullable<NodeRegister['copy_rate']> | null;
   /** Evicts all unused versions of these datasets. */
   forget(datasetIds: readonly string[]): Promise<void>;
 };
-/** The part of data/volumes/inventory.ts that a registration needs. */
+/** The part of data/volumes/inventory.ts that a registration uses. */
 type ReportedVolumes = {
   reported(): Promise<Pick<NodeRegister, 'volumes' | 'removed_volumes'> | undefined>;
   work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
@@ -46,58 +46,58 @@ export type RegistrationDeps = {
   usage: Pick<Meter, 'seen' | 'notesOf'> | null;
   /** Called with the containers of each registration. */
   onSeen?: (containers: readonly Container[]) => void;
-  /** Starts containers that an engine restart left stopped. */
+  /** Starts containers that are stopped after an engine restart. */
   revive: Revival['revive'];
   engine: EngineStatus;
-  /** The results of the HEALTHCHECKs of images. */
+  /** Results of the images' HEALTHCHECKs. */
   health: ShownHealth;
-  /** Null before the first count. */
+  /** Returns the disk use; null before the first count. */
   disk: () => NodeDisk | null;
   log: Logger;
   nodeName: string;
   role: NodeRole;
   maxBuilds: number;
-  /** The control plane’s /readyz warns if these are not set. */
+  /** Limits that the control plane’s /readyz warns about if they are not set. */
   limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
   /**
-   * Takes over the addresses of nodes with published ports; null: this agent does not ask for them.
+   * Receives the addresses of nodes with published ports; null if this agent does not request them.
    */
   neighbours: PortGuard['knows'];
-  /** Features of this agent that are not part of the contract. */
+  /** Returns the features of this agent that are not part of the contract. */
   capabilities: () => readonly string[];
   hostIp: () => Promise<string>;
   storage: (signal: AbortSignal) => Promise<{ max: number; free: number | null }>;
-  /** Null on a node that takes no datasets. */
+  /** Null on a node without datasets. */
   inventory: ReportedDatasets | null;
-  /** Null on a node that takes no volumes. */
+  /** Null on a node without volumes. */
   volumes: ReportedVolumes | null;
 };
 export type Registration = {
   /** Sends one registration. Rejects if it did not succeed. */
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
-  /** Monotonic clock in ms. */
+  /** Time of the last successful registration on the monotonic clock in ms. */
   lastOkAt(): number | null;
   /**
-   * Another machine is registered under this name, and the tasks of the node are its tasks; null if
-   * not.
+   * Returns an error if another machine is registered under this name and owns the node's tasks,
+   * else null.
    */
   problem(): string | null;
-  /** Why the control plane refuses this machine; null if it does not. */
+  /** Returns why the control plane refuses this machine; null if it does not. */
   refusal(): string | null;
-  /** Whether the engine answered the last request; null before the first. */
+  /** Tells whether the engine answered the last request; null before the first. */
   engineOk(): boolean | null;
 };
 
-/** The deps, and what the last registration said. */
+/** The dependencies, and the result of the last registration. */
 type Registering = RegistrationDeps & {
   nodeId: string | null;
   problem: string | null;
-  /** The control plane refused the secret or join token of this machine. */
+  /** True if the control plane refused the secret or join token of this machine. */
   isUnknown: boolean;
   lastOkAt: number | null;
-  /** `last_seen_at` of the last answer. */
+  /** `last_seen_at` in the last answer. */
   lastAnswerAt: string | null;
   neighboursEtag: string;
   evicting: Promise<void> | null;
@@ -138,14 +138,13 @@ async function register(state: Registering, signal: AbortSignal): Promise<Node> 
   await state.ids.add(node.id);
   if (previousId === node.id) return node;
   state.log.info({ node: node.id, role: state.role, host_ip: node.host_ip }, 'node registered');
-  // The id of the node is new: register again, now with the containers, which are found by that
-  // id.
+  // The node has a new id. Register again with its containers, which are found by that id.
   return send(state, signal);
 }
 
 function noteRefusal(state: Registering, error: unknown): void {
   const code = error instanceof ApiError ? error.code : null;
-  // Another machine registers under this name, and the tasks of the node are its tasks.
+  // Another machine registers under this name, and owns the node's tasks.
   state.problem = error instanceof ApiError && code === 'node_doubled' ? error.message : null;
   if (state.problem !== null) state.nodeId = null;
   state.isUnknown = code === 'agent_secret';
@@ -168,7 +167,8 @@ async function send(state: Registering, signal: AbortSignal): Promise<Node> {
 
 async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegister> {
   const { engine, inventory, role } = state;
-  // Read this before the list is made: a list that arrives late must not look newer than it is.
+  // Read this before listing the containers: a list that arrives late must not look newer than it
+  // is.
   const last_answer_at = state.lastAnswerAt;
   const [host_ip, storage, containers, cached, volumes] = await Promise.all([
     state.hostIp(),
@@ -228,7 +228,7 @@ const BUILDER_CAPABILITIES = [
   REPOSITORY_LOOK_CAPABILITY,
 ];
 
-/** Undefined if the containers are unknown, which is not the same as an empty list. */
+/** Returns the containers; undefined if they are unknown, which differs from an empty list. */
 async function observedContainers(
   state: Registering,
   signal: AbortSignal,
@@ -239,7 +239,7 @@ async function observedContainers(
     return undefined;
   }
   try {
-    // An engine that hangs must not delay the registration.
+    // A hanging engine must not delay the registration.
     const inTime = AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]);
     const containers = await observe(state.list, inTime, state.revive);
     await engine.answered(signal);
@@ -274,7 +274,7 @@ function takeAnswer(state: Registering, node: Node): void {
   });
 }
 
-/** Evicts in the background: deleting can take long, and a registration must not wait for it. */
+/** Evicts in the background, because a deletion can take long and a registration must not wait. */
 function evictDeleted(state: Registering, datasetIds: readonly string[]): void {
   const { inventory, log } = state;
   if (datasetIds.length === 0 || inventory === null) return;

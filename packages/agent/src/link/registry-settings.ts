@@ -1,6 +1,6 @@
 /**
- * The registry settings that the control plane hands out (GET /api/agent/config), and the login
- * with them.
+ * Fetches the registry settings from the control plane (GET /api/agent/config), and logs in with
+ * them.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
@@ -9,17 +9,14 @@ import { logIn, type RegistryLogIn } from '../engine/registry-login.ts';
 import { retryUntilAnswered } from './retry.ts';
 
 export type RegistrySettings = {
-  /** Null before the first answer. */
+  /** Returns the settings; null before the first answer. */
   current(): AgentConfig | null;
   /**
-   * Asks the control plane until it answers, and logs in. A failed login is only logged: each task
-   * reports its own registry errors.
+   * Requests the settings until the control plane answers, and logs in. A failed login is only
+   * logged: each task reports its own registry errors.
    */
   fetch(): Promise<void>;
-  /**
-   * Fetches the settings if `etag`, which the control plane sent, differs from that of the last
-   * fetch.
-   */
+  /** Fetches the settings if `etag` from the control plane differs from that of the last fetch. */
   announced(etag: string | undefined): Promise<void>;
   /** Returns `{registry}/{project}`; null while the registry is unknown. */
   repositoryOf(project: string): string | null;
@@ -74,11 +71,11 @@ export function createRegistrySettings({
   };
 }
 
-/** Kept if the control plane is of an earlier version, which does not say. */
+/** Number of kept releases if an older control plane does not send it. */
 const KEPT_BY_EARLIER = 3;
 /**
- * The agent's own setting can only lower the control plane's. Before the first answer (`settings`
- * null) everything stays.
+ * Returns the number of releases to keep. The agent's own setting can only lower the control
+ * plane's. Before the first answer (`settings` is null), all are kept.
  */
 export const keptReleases = (
   own: number | undefined,

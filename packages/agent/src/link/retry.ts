@@ -1,9 +1,12 @@
-/** Repeats calls to the control plane while it is unreachable, and ends at the first refusal. */
+/** Repeats calls to the control plane while it is unreachable, until the first refusal. */
 import { backoff } from '@berth/kit/backoff';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { pause } from '../stopped.ts';
 
-/** No answer, a server error, too many requests, or a secret that is being rotated (401). */
+/**
+ * Tells whether a retry can help: no answer, a server error, too many requests, or a 401 during a
+ * rotation of the secret.
+ */
 export function isTransient(error: unknown): boolean {
   if (error instanceof UnreachableError) return true;
   return (
@@ -20,7 +23,7 @@ export type RetryOptions = {
 };
 
 /**
- * Repeats the call with backoff until it succeeds. Rejects with the first lasting error, or with
+ * Repeats the call with backoff until it succeeds. Rejects with the first permanent error, or with
  * the signal’s reason.
  */
 export async function retryUntilAnswered<T>(

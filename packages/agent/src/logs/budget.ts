@@ -1,7 +1,7 @@
-/** Limits of the lines that a node sends: a token bucket for lines and one for bytes. */
+/** Limits the lines that a node sends, with one token bucket for lines and one for bytes. */
 export type Rate = { lines: number; bytes: number };
 
-/** `burst`: seconds of the rate that can come at once. */
+/** Creates a budget. `burst`: the number of seconds of the rate that can be spent at once. */
 export function createBudget(
   rate: Rate,
   burst: number,
@@ -11,7 +11,7 @@ export function createBudget(
   let remaining = { ...most };
   let at = clock();
   return {
-    /** Whether a line of this size fits. It is not spent yet. */
+    /** Tells whether a line of this size fits, without spending it. */
     has(bytes: number): boolean {
       const now = clock();
       const seconds = Math.max(0, now - at) / 1000;

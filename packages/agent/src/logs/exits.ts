@@ -1,8 +1,8 @@
 /**
- * Reports how containers ended: exit code and last lines. A container is read before it is removed,
- * by whatever part of the agent, and when a registration finds that it has exited. Reports that the
- * control plane does not take at once wait in memory, within bounds: the agent writes no logs to
- * the disk.
+ * Reports how containers ended: exit code and last lines. A container is read before any part of
+ * the agent removes it, and when a registration finds that it has exited. Reports that the control
+ * plane does not accept at once wait in memory, within limits, because the agent writes no logs to
+ * disk.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
@@ -16,13 +16,13 @@ import { readHistory } from './history.ts';
 import type { RedactOf } from '../secrets/secrets-of.ts';
 
 export type Exits = {
-  /** The same engine, but a container is read and reported before it is removed. */
+  /** The same engine, but it reads and reports a container before removing it. */
   docker: Docker;
-  /** Reports the containers that have exited. */
+  /** Reports containers that have exited. */
   seen(containers: readonly Container[]): void;
   /**
-   * Reports the end of the run that began at `startedAt`: the engine has started the container
-   * again.
+   * Reports the end of the run before the one that began at `startedAt`: the engine has restarted
+   * the container.
    */
   restarted(container: Container, startedAt: string): void;
   stop(): Promise<void>;
@@ -31,14 +31,14 @@ export type ExitsOptions = {
   docker: Docker;
   redactOf: RedactOf;
   client: Client;
-  /** Null: not registered yet. */
+  /** Returns the node's id; null before the registration. */
   nodeId: () => string | null;
-  /** Whether a container belongs to this node. */
+  /** Tells whether a container belongs to this node. */
   isOwn: (container: Container) => boolean;
   log: Logger;
-  /** A removal waits this long for the read of the log. */
+  /** Maximum time in ms that a removal waits until the log is read. */
   readMs?: number;
-  /** A removal waits this long for the control plane's answer. */
+  /** Maximum time in ms that a removal waits for the control plane's answer. */
   answerMs?: number;
 };
 
@@ -48,24 +48,24 @@ const MAX_QUEUED = 50;
 const MAX_KNOWN = 2_000;
 const READS_AT_ONCE = 2;
 /**
- * The engine reads the last lines a moment after the end, and starts the container again after 100
- * ms at the earliest.
+ * Margin in ms after the end of a run in which its last lines can still arrive. The engine restarts
+ * a container after 100 ms at the earliest.
  */
 const LAST_LINES_MS = 50;
-/** A container that the engine starts again and again is reported at most this often. */
+/** Minimum time in ms between two reports of a container that the engine restarts repeatedly. */
 const RESTARTS_EVERY_MS = 30_000;
 
-/** The reports of one agent. */
+/** State of the exit reports of one agent. */
 type Reporter = {
   options: ExitsOptions;
   ending: AbortController;
-  /** Runs of containers that were reported, or are in the queue. */
+  /** Container runs that were reported or are in the queue. */
   reportedRuns: Set<string>;
-  /** When a container was last reported, by its id. */
+  /** Time of the last report, by container id. */
   reportedAt: Map<string, number>;
   /**
-   * The start of each container at the last look: the engine starts a container that crashed again
-   * at once.
+   * The start time of each container at the last check, to detect restarts: the engine restarts a
+   * crashed container at once.
    */
   starts: Map<string, string>;
   queue: ExitReport[];
@@ -106,7 +106,7 @@ export function createExits(options: ExitsOptions): Exits {
   };
 }
 
-/** Does the work after earlier work of this kind. */
+/** Queues the work after previous work of this kind. */
 function later(reporter: Reporter, work: () => Promise<void>): void {
   reporter.reading = reporter.reading.then(() =>
     reporter.ending.signal.aborted ? undefined : work(),
@@ -123,8 +123,8 @@ function reportSeen(reporter: Reporter, containers: readonly Container[]): void 
       startedAt === null ? [] : [[id, startedAt] as const],
     ),
   );
-  // One after the other: after a restart of the agent there may be many, and deployments come
-  // first.
+  // Work through restarts one after the other: after a restart of the agent there can be many, and
+  // deployments come first.
   for (const { container, start } of restarts)
     later(reporter, () => reportBefore(reporter, container, start));
   for (let from = 0; from < ended.length; from += READS_AT_ONCE) {
@@ -135,7 +135,7 @@ function reportSeen(reporter: Reporter, containers: readonly Container[]): void 
   }
 }
 
-/** The containers that the engine has started again since the last look. */
+/** Returns the containers that the engine has restarted since the last check. */
 const restartsSince = (
   starts: ReadonlyMap<string, string>,
   containers: readonly Container[],
@@ -167,7 +167,7 @@ async function report(reporter: Reporter, container: Container): Promise<void> {
   await send(reporter, container, until, (read) => read);
 }
 
-/** Reports the run before the one that runs now. */
+/** Reports the run before the current one. */
 async function reportBefore(
   reporter: Reporter,
   container: Container,
@@ -261,7 +261,7 @@ async function sendQueue({ options, ending, queue }: Reporter): Promise<void> {
     try {
       await retryUntilAnswered(() => sendExits(options, exits, signal), { signal });
     } catch (err) {
-      // A control plane of an earlier version has no such route.
+      // An older control plane does not have this route.
       if (!signal.aborted)
         options.log.debug({ err }, 'the control plane refused the report of an ended container');
     }
@@ -280,8 +280,8 @@ function sendExits(
 }
 
 /**
- * Returns when the lines of the run before end. The engine notes a start after the first lines of
- * the new run, so the end decides.
+ * Returns the time at which the lines of the previous run end. Uses the end of that run, because
+ * the engine records a start after the first lines of the new run.
  */
 function endOfLines({ startedAt, finishedAt }: Container): string | null {
   const end = Date.parse(finishedAt ?? '');

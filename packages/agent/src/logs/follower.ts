@@ -1,10 +1,11 @@
 /**
  * Follows the log of one deployment's container and sends its lines, until it is stopped. It always
- * reads as fast as the container prints; outbox.ts drops what is too much.
+ * reads as fast as the container prints; outbox.ts drops lines that exceed the limits.
  *
- *   container runs: the engine's log ──ends──▶ container gone: say so (`end`) and stop
- *         ▲                              └───▶ container exited: wait until it starts again, go on after the last line
- *         └──────────────────────────────────────────┘
+ *   container runs: read the engine's log ──log ends──▶ container removed: send `end` and stop
+ *         ▲                                  └───▶ container exited: wait until it is restarted,
+ *         │                                        then continue after the last line
+ *         └────────────────────────────────────────┘
  */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
@@ -46,15 +47,15 @@ export type FollowerDeps = {
   listContainers: ListNodeContainers;
   redactOf: RedactOf;
   send: SendBatch;
-  /** Shared by all followers of the node. */
+  /** Budget that all followers of the node share. */
   nodeBudget: Budget;
   rate?: Rate;
-  /** Called when the engine has started the container again. */
+  /** Called when the engine has restarted the container. */
   onRestart?: (container: Container, startedAt: string) => void;
   log: Logger;
   flushMs?: number;
   lookMs?: number;
-  /** Clock of this node, in ms. */
+  /** Clock of this node in ms. */
   now?: () => number;
 };
 export type Follower = { stop(): void; done: Promise<void> };
@@ -65,10 +66,12 @@ const FLUSH_MS = 200;
 const KEEP_ALIVE_MS = 5_000;
 const LOOK_MS = 1_000;
 const MOST_LOOK_MS = 5_000;
-/** A new reader begins this long before its start: the engine takes a moment to answer. */
+/**
+ * A new reader begins this many ms before its start, because the engine takes a moment to answer.
+ */
 const EARLIER_MS = 1_000;
 
-/** One followed log. */
+/** State of one followed log. */
 type Following = {
   want: LogWant;
   deps: FollowerDeps;
@@ -78,9 +81,9 @@ type Following = {
   flushMs: number;
   budget: Budget;
   box: Outbox;
-  /** The newest line that was read, sent or dropped. */
+  /** The newest line that was read, whether it was sent or dropped. */
   last: LogCursor | null;
-  /** Where the first read begins if no line is known: when the log was wanted. */
+  /** Time at which the log was first wanted. If no line is known, the first read begins here. */
   wantedSince: string;
   shown: ShownText;
   problem: string | null;
@@ -124,7 +127,7 @@ async function run(following: Following, stop: () => void): Promise<void> {
   await reading;
 }
 
-/** Reads the container's log, and reads on when the container was started again. */
+/** Reads the container's log, and continues when the container is restarted. */
 async function readAll(following: Following): Promise<void> {
   const { deps, want, signal } = following;
   let previous: Container | null = null;
@@ -154,12 +157,12 @@ function sayRestart(deps: FollowerDeps, previous: Container | null, container: C
   if (previous.startedAt !== container.startedAt) deps.onRestart?.(container, previous.startedAt);
 }
 
-/** Where a read begins, and how it finds the lines that were read before. */
+/** The position at which a read begins, and the last line that was read before. */
 type Begin = {
   since: string | null;
-  /** The lines up to this cursor are left out. It must be in the log. */
+  /** The read skips the lines up to this cursor, which must be in the log. */
   after: LogCursor | null;
-  /** Whether `after` was met. Null: the first line of the read decides. */
+  /** True if the line of `after` was found; null if the first line of the read decides this. */
   isMet: boolean | null;
 };
 
@@ -191,7 +194,7 @@ async function read(following: Following, container: Container): Promise<void> {
 async function beginOf(following: Following, container: Container): Promise<Begin> {
   const { box, last, want, wantedSince } = following;
   const run = runOf(container);
-  // Another container: all of its lines are new.
+  // This is another run, so all of its lines are new.
   if (last !== null && last.run !== run) return { since: null, after: null, isMet: true };
   const after = last ?? wantedAfter(want, wantedSince, run);
   if (after === null) {
@@ -201,19 +204,19 @@ async function beginOf(following: Following, container: Container): Promise<Begi
   if (last === null) box.link.after = after;
   const since = sinceOf(after.at, following.now());
   if (since !== null) return { since, after, isMet: null };
-  // The clock was set back: does the log still have the line?
+  // The clock was set back: check whether the log still has the line.
   const { docker } = following.deps;
   const isMet = await hasCursorTime(docker, container, after.at, following.signal);
   return isMet ? { since, after, isMet } : { since, after: resetTo(box), isMet: true };
 }
 
 /**
- * Returns the cursor after which the control plane wants lines; null: the follower begins at
+ * Returns the cursor after which the control plane wants lines; null if the follower begins at
  * `wantedSince`.
  */
 function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor | null {
   if (want.after === null) return null;
-  // A control plane that has received no line yet needs the earlier lines too.
+  // A control plane that has received no line yet also needs the earlier lines.
   if (want.since_ago_ms !== null && wantedSince < want.after) return null;
   return { run, at: want.after, ordinal: -1 };
 }
@@ -223,7 +226,7 @@ function resetTo(box: Outbox): null {
   return null;
 }
 
-/** Decides about the next line of the engine: it is old, it is dropped, or it is sent. */
+/** Decides about the engine's next line: skips an old line, drops it or sends it. */
 function passLine(following: Following, begin: Begin, cursor: LogCursor, bytes: number): boolean {
   if (isOld(following.box, begin, cursor)) return false;
   following.last = cursor;
@@ -237,7 +240,10 @@ function passLine(following: Following, begin: Begin, cursor: LogCursor, bytes: 
   return true;
 }
 
-/** Whether a line was read before. Notes if the line to begin after is not in the log. */
+/**
+ * Tells whether a line was read before. Records a reset if the log does not have the line of
+ * `after`.
+ */
 function isOld(box: Outbox, begin: Begin, cursor: LogCursor): boolean {
   const { after } = begin;
   if (after === null) return false;
@@ -285,7 +291,7 @@ function batchOf(following: Following, segment: Segment | null, isLast: boolean)
   };
 }
 
-/** A line as a batch has it. */
+/** Converts a line to its form in a batch. */
 export const wireLine = (
   { at, stream, text, cursor }: CursorLine,
   shown?: ShownText,
@@ -300,8 +306,8 @@ export const wireLine = (
 });
 
 /**
- * Repeats the batch until it is answered. Returns how long to wait; null: nobody wants the log any
- * more.
+ * Repeats the batch until it is answered. Returns the time in ms to wait; null if the log is no
+ * longer wanted.
  */
 async function deliver(following: Following, batch: Batch): Promise<number | null> {
   const { deps, want, signal, box } = following;
@@ -318,7 +324,7 @@ async function deliver(following: Following, batch: Batch): Promise<number | nul
         );
         return following.flushMs;
       }
-      // Meanwhile the lines that wait are kept within their bounds.
+      // Keep the waiting lines within their limits meanwhile.
       flush(box);
       await pause(backoff(attempt, { min: 250, max: 5_000 }), signal);
     }
@@ -329,8 +335,7 @@ const isRunning = ({ state }: Container): boolean => state === 'running' || stat
 const startOf = ({ id, startedAt }: Container): string => `${id} ${startedAt}`;
 
 /**
- * Returns the container of a deployment that runs, else the one that ran last; null if there is
- * none.
+ * Returns the running container of a deployment, else the one that ran last; null if there is none.
  */
 export async function containerOf(
   list: ListNodeContainers,

@@ -1,4 +1,4 @@
-/** Reads a part of a log that the control plane wants once, and sends it in batches. */
+/** Reads a requested part of a log once, and sends it in batches. */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
@@ -15,7 +15,7 @@ export type HistorySenderDeps = {
   listContainers: ListNodeContainers;
   redactOf: RedactOf;
   send: SendBatch;
-  /** Clock of this node, in ms. */
+  /** Clock of this node in ms. */
   now: () => number;
 };
 
@@ -94,7 +94,7 @@ function* batchesOf({ lines, leftOut, last, isReset, problem }: History): Genera
   } while (first < lines.length);
 }
 
-/** The lines from `first` on that fit into a batch. */
+/** Returns the lines from `first` on that fit into one batch. */
 function partOf(lines: readonly CursorLine[], first: number): CursorLine[] {
   const part: CursorLine[] = [];
   for (let chars = 0; part.length < MAX_BATCH_LINES && chars < MAX_BATCH_CHARS; ) {

@@ -1,4 +1,4 @@
-/** Reads a part of the log of a container once: the newest lines of a range, within limits. */
+/** Reads a part of a container's log once: the newest lines of a range, within limits. */
 import { createCursorCounter, type CursorCounter, type LogCursor } from '@berth/wire/log-cursor';
 import { MAX_LINE_CHARS, type RuntimeStream } from '@berth/wire/runtime';
 import type { Container, Docker } from '../engine/docker.ts';
@@ -6,41 +6,50 @@ import { createLineReader, PIECE, type RawLine } from './line-reader.ts';
 import type { ShownText } from '../secrets/shown-text.ts';
 
 export type Range = {
-  /** Maximum number of lines; the newest are returned. */
+  /** Maximum number of lines. If there are more, the newest are returned. */
   tail: number;
   since: string | null;
   until: string | null;
-  /** The lines from this time of a cursor on; `since` is `sinceOf` it. */
+  /** Time of a cursor: the range begins there. `since` must be `sinceOf(after)`. */
   after: string | null;
   stream: RuntimeStream | null;
 };
 export type CursorLine = RawLine & { cursor: LogCursor };
 export type History = {
   lines: CursorLine[];
-  /** Older lines of the range that are not in `lines`, at least. */
+  /** Minimum number of older lines in the range that are not in `lines`. */
   leftOut: number;
-  /** The cursor of the newest line of the log, also if it is not in `lines`; null: unknown. */
+  /** The cursor of the newest line of the log, even if it is not in `lines`; null if unknown. */
   last: LogCursor | null;
-  /** The log does not have the line of `after`: lines may be missing before the first one. */
+  /**
+   * True if the log does not have the line of `after`: lines might be missing before the first
+   * line.
+   */
   isReset: boolean;
   problem: string | null;
 };
 export type HistoryDeps = { docker: Pick<Docker, 'logs'>; shown: ShownText };
 
-/** Bytes of the lines that are kept while the log is read. */
+/** Maximum size in bytes of the lines that are kept while the log is read. */
 const MOST_BYTES = 3 * 1024 * 1024;
-/** Engines before version 23 compare each line with `since`, and two streams can differ a little. */
+/**
+ * Tolerance in ms: engines before version 23 compare each line with `since`, and the two streams
+ * can differ slightly in time.
+ */
 const DISORDER_MS = 1;
 
-/** Returns the time `ms` before, with the engine's nine digits, so that times compare as texts. */
+/**
+ * Returns the time `ms` earlier, with nine decimal places like the engine's times, so that times
+ * compare as texts.
+ */
 export const earlier = (at: string, ms: number): string => engineTime(Date.parse(at) - ms);
 export const engineTime = (ms: number): string =>
   new Date(ms).toISOString().replace('Z', '000000Z');
 export const runOf = ({ id }: Pick<Container, 'id'>): string => id.slice(0, 12);
 
 /**
- * Returns the `since` with which the engine shows all lines from a cursor's time on. Null: the
- * whole log, because the clock of the node was set back since, and new lines have earlier times.
+ * Returns the `since` with which the engine shows all lines from a cursor's time on. Returns null,
+ * for the whole log, if the node's clock was set back: new lines then have earlier times.
  */
 export const sinceOf = (at: string, now: number): string | null =>
   at > engineTime(now) ? null : earlier(at, DISORDER_MS);
@@ -73,25 +82,28 @@ const isTailOnly = ({ since, until, after, stream }: Range): boolean =>
 type Read = (since: string | null, tail: number | null) => Promise<Kept>;
 
 /**
- * The engine reads the end of a log fast, but cursors count from a line that a `since` begins with
- * (log-cursor.ts). So the time of the first line of the end is the beginning of a second read,
- * unless the first one has the whole log.
+ * Reads the newest lines. The engine reads the end of a log fast, but cursors count from the first
+ * line after a `since` (log-cursor.ts). If the first read does not contain the whole log, a second
+ * read begins at the time of its first line.
  */
 async function readTail(read: Read, tail: number): Promise<Kept> {
-  // One line more shows whether there are older ones.
+  // Request one more line to see whether there are older lines.
   const end = await read(null, tail + 1);
-  // The engine counts the pieces of a long line.
+  // The engine counts each piece of a long line as a line.
   const isWhole = end.entries <= tail && !end.hasLongLine;
   if (isWhole || end.firstAt === null || end.problem !== null) return end;
   return read(end.firstAt, null);
 }
 
-/** Reads the lines from a time on. Without any, the end of the log tells where new lines begin. */
+/**
+ * Reads the lines from a time on. If there are none, reads the end of the log to find where new
+ * lines begin.
+ */
 async function readFrom(read: Read, since: string | null): Promise<Kept> {
   const kept = await read(since, null);
   if (kept.last !== null || since === null || kept.problem !== null) return kept;
   const { last } = await readTail(read, 0);
-  // Lines came meanwhile.
+  // New lines have arrived meanwhile.
   if (last !== null && last.at >= since) return read(since, null);
   return { ...kept, last };
 }
@@ -124,21 +136,21 @@ async function readLines(
   return kept;
 }
 
-/** The newest lines of a range while they are read. */
+/** State of a read: the newest lines of the range. */
 type Kept = {
   range: LineRange;
   cursorOf: CursorCounter;
   lines: CursorLine[];
-  /** Lines before this index were dropped. */
+  /** Index of the first line that was not dropped. */
   head: number;
   bytes: number;
-  /** Lines of the range, also those that were dropped. */
+  /** Number of lines in the range, including dropped lines. */
   count: number;
-  /** Lines of both streams that the engine returned, and the time of the first one. */
+  /** Number of lines of both streams that the engine returned, and the time of the first line. */
   entries: number;
   firstAt: string | null;
   hasLongLine: boolean;
-  /** The line of `after` is in the log. */
+  /** True if the log has the line of `after`. */
   hasBegin: boolean;
   last: LogCursor | null;
   problem: string | null;
@@ -161,7 +173,7 @@ const createKept = (run: string, range: LineRange): Kept => ({
 
 const newestOf = ({ lines, head }: Kept): CursorLine[] => lines.slice(head);
 
-/** Gives the next line of the engine its cursor. The range begins again at the line of `after`. */
+/** Gives the engine's next line its cursor. Restarts the range at the line of `after`. */
 function passLine(kept: Kept, bytes: number, at: string): true {
   kept.firstAt ??= at;
   kept.entries += 1;
@@ -193,7 +205,7 @@ function dropOldest(kept: Kept): void {
   kept.head = 0;
 }
 
-/** Whether the log has a line at which the newest time became `at`. */
+/** Tells whether the log has a line whose cursor has the time `at`. */
 export async function hasCursorTime(
   docker: Pick<Docker, 'logs'>,
   container: Pick<Container, 'id'>,

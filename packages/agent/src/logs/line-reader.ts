@@ -1,13 +1,12 @@
 /**
- * Splits the output of `docker logs --timestamps` into lines, by the rules of all output
- * (kit/lines.ts). A line that is not wanted is only counted: a container that prints 100 MB/s costs
+ * Splits the output of `docker logs --timestamps` into lines, by the rules for all output
+ * (kit/lines.ts). Unwanted lines are only counted, so that a container that prints 100 MB/s costs
  * no memory.
- *
- * The engine stores a long line in pieces of 16,384 bytes and prints its time before each of them:
- * `TIME piece TIME piece LF`. The pieces are joined here: a time counts as the engine's only where
- * a piece ends, and only if it equals the time of the first piece. The log driver json-file stores
- * a character that a piece cuts in two as up to 4 U+FFFD, half of them in each piece; one U+FFFD
- * remains.
+ * The engine stores a long line in pieces of 16,384 bytes and prints its time before each piece:
+ * `TIME piece TIME piece LF`. This reader joins the pieces: a time counts as the engine's only at
+ * the end of a piece, and only if it equals the time of the first piece. If a piece ends inside a
+ * character, the log driver json-file stores up to 4 U+FFFD, half of them in each piece; the reader
+ * reduces them to one U+FFFD.
  */
 import { createLines, cutLine, MAX_LINE, type OutputLine } from '@berth/kit/lines';
 import type { RuntimeStream } from '@berth/wire/runtime';
@@ -15,23 +14,23 @@ import type { RuntimeStream } from '@berth/wire/runtime';
 export type RawLine = { at: string; stream: RuntimeStream; text: string };
 export type LineReaderOptions = {
   /**
-   * Asked once for each line, in the order of the engine, with its time and its size in bytes, of
-   * at most MAX_BYTES. False: the line is left out.
+   * Called once for each line, in the engine's order, with its time and its size in bytes (at most
+   * MAX_BYTES). Returns false to skip the line.
    */
   mayTake: (bytes: number, at: string) => boolean;
   onLine: (line: RawLine) => void;
-  /** A message of the docker command itself: it has no time. */
+  /** Called with a message of the docker command itself, which has no time. */
   onMessage: (text: string) => void;
 };
 
-/** Bytes of a line that count for the budgets: what is kept of it. */
+/** Maximum number of bytes of a line that count for the budgets: a longer line is cut. */
 const MAX_BYTES = 64 * 1024;
 const LF = 10;
 const SPACE = 32;
-/** RFC 3339 with nanoseconds, as the engine writes it. */
+/** Matches RFC 3339 with nanoseconds, as the engine writes it. */
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/;
 const LONGEST_TIME = 40;
-/** Size of a piece in bytes, as the program printed it. */
+/** Size of a piece in bytes, as printed by the program. */
 export const PIECE = 16_384;
 const REPLACEMENT = Buffer.from('\u{FFFD}');
 const NONE = Buffer.alloc(0);
@@ -40,14 +39,14 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
   const streams = { stdout: createStream('stdout'), stderr: createStream('stderr') };
 
   function createStream(stream: RuntimeStream) {
-    /** The time of the open line; '' for a message of the command; null: not read yet. */
+    /** The time of the current line; '' for a message of the command; null if not read yet. */
     let at: string | null = null;
     let time = NONE;
-    /** The beginning of a line until its time is known, or the end of what was read of a piece. */
+    /** The beginning of a line until its time is known, or the unprocessed end of a piece. */
     let open = NONE;
-    /** U+FFFD at the end of the piece before. */
+    /** Number of U+FFFD at the end of the previous piece. */
     let broken = 0;
-    /** The line has no further pieces. */
+    /** True if the line has no further pieces. */
     let isWhole = false;
 
     const lines = createLines({ onLine: take });
@@ -67,7 +66,7 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
       isWhole = false;
     }
     /**
-     * Reads the time at the beginning of a line. Returns the rest, or null if more bytes are
+     * Reads the time at the beginning of a line. Returns the remaining bytes, or null if more are
      * needed.
      */
     function head(bytes: Buffer, isEnd: boolean): Buffer | null {
@@ -85,7 +84,7 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
       time = Buffer.from(`${first} `);
       return bytes.subarray(Math.min(bytes.length, time.length));
     }
-    /** Passes the bytes of a line. `isEnd`: the line ends after them. */
+    /** Passes on the bytes of a line. `isEnd`: the line ends after them. */
     function content(given: Buffer, isEnd: boolean): void {
       let bytes = open.length === 0 ? given : Buffer.concat([open, given]);
       open = NONE;
@@ -110,7 +109,7 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
       if (isWhole || isEnd) pass(bytes);
       else open = Buffer.from(bytes);
     }
-    /** Joins the halves of a character that the engine broke. */
+    /** Joins the two parts of a character that the engine split. */
     function pass(bytes: Buffer): void {
       const front = broken === 0 ? 0 : replacementsAtStart(bytes);
       const isOne = front > 0 && broken + front <= 4;
@@ -142,7 +141,7 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
 
   return {
     chunk: (chunk: Buffer, stream: RuntimeStream): void => streams[stream].chunk(chunk),
-    /** Takes a last line without a line end. */
+    /** Passes on a last line without a line end. */
     end(): void {
       streams.stdout.end();
       streams.stderr.end();
@@ -152,9 +151,9 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
 const END = Buffer.of(LF);
 
 /**
- * Returns where the piece at the beginning of `bytes` ends: the time follows there. Null: it is the
- * last piece. A U+FFFD in the log stands for 3 bytes of the program, or for one invalid byte, so
- * there may be several places to look at.
+ * Returns the end of the piece at the beginning of `bytes`, where the time follows; null if it is
+ * the last piece. A U+FFFD in the log stands for 3 bytes of the program or for one invalid byte, so
+ * several positions are possible.
  */
 function endOfPiece(bytes: Buffer, time: Buffer, isEnd: boolean): number | 'more' | null {
   let least = 0;
@@ -163,7 +162,8 @@ function endOfPiece(bytes: Buffer, time: Buffer, isEnd: boolean): number | 'more
   for (;;) {
     const next = bytes.indexOf(REPLACEMENT, at);
     const plain = (next === -1 ? bytes.length : next) - at;
-    // Within these bytes both counts grow alike: each of them may reach the size of a piece.
+    // Without U+FFFD, both counts grow at the same rate, and each of them can reach the size of a
+    // piece.
     for (let step = Math.max(0, PIECE - most); step <= plain && least + step <= PIECE; step += 1) {
       const place = at + step;
       const seen = bytes.subarray(place, place + time.length);

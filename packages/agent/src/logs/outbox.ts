@@ -1,22 +1,21 @@
 /**
- * The lines of a followed log that wait for the control plane, as a chain of batches. Lines beyond
- * the rate, or that do not fit while the control plane does not answer, are dropped: the next batch
- * says that lines are missing before it.
- *
- * After a dropped line, all lines up to the next flush are dropped too. So a container that floods
- * shows pieces of consecutive lines, with one gap between two of them.
+ * Queues the lines of a followed log for the control plane, as a chain of batches. Drops lines that
+ * exceed the rate, or that do not fit while the control plane does not answer; the next batch
+ * reports the gap before it.
+ * After a dropped line, all lines up to the next flush are dropped too. A container that floods its
+ * log therefore shows blocks of consecutive lines with one gap between them.
  */
 import type { LogCursor } from '@berth/wire/log-cursor';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS } from '@berth/wire/runtime';
 import type { CursorLine } from './history.ts';
 
-/** Bounds of the lines that wait for the control plane. */
+/** Limits of the lines that wait for the control plane. */
 const MAX_WAITING = { lines: 10_000, bytes: 2 * 1024 * 1024 };
 const MAX_BATCH_BYTES = 512 * 1024;
 
 /** Consecutive lines of one container. */
 export type Segment = {
-  /** Number of the first line, including dropped lines. */
+  /** Number of the first line, counting dropped lines too. */
   first: number;
   after: LogCursor | null;
   gap: boolean;
@@ -28,16 +27,16 @@ export type Segment = {
 export type Outbox = {
   segments: Segment[];
   waiting: { lines: number; bytes: number };
-  /** Read since the last flush. */
+  /** Lines that were read since the last flush. */
   fresh: CursorLine[];
   freshBytes: number;
-  /** A line was dropped since the last flush: the lines after it are dropped too. */
+  /** True if a line was dropped since the last flush: the lines after it are dropped too. */
   isClosed: boolean;
-  /** Dropped lines that have no numbers yet. */
+  /** Dropped lines that are not numbered yet. */
   dropped: number;
   /** Number of the next line. */
   next: number;
-  /** Describes the lines before the next segment. */
+  /** Describes what precedes the next segment. */
   link: Pick<Segment, 'after' | 'gap' | 'reset'>;
 };
 
@@ -52,7 +51,7 @@ export const createOutbox = (): Outbox => ({
   link: { after: null, gap: false, reset: false },
 });
 
-/** Whether a line of this size fits now. */
+/** Tells whether a line of this size fits now. */
 export const hasRoom = ({ isClosed, fresh, freshBytes }: Outbox, bytes: number): boolean =>
   !isClosed && fresh.length < MAX_WAITING.lines && freshBytes + bytes <= MAX_WAITING.bytes;
 
@@ -66,13 +65,17 @@ export function addLine(box: Outbox, line: CursorLine): void {
   box.freshBytes += sizeOf(line);
 }
 
-/** Makes segments of the lines since the last flush, and drops the oldest beyond the bounds. */
+/**
+ * Turns the lines since the last flush into segments, and drops the oldest segments beyond the
+ * limits.
+ */
 export function flush(box: Outbox): void {
   for (let from = 0; from < box.fresh.length; from += MAX_BATCH_LINES)
     addSegment(box, box.fresh.slice(from, from + MAX_BATCH_LINES));
   box.link.gap ||= box.isClosed;
   [box.fresh, box.freshBytes, box.isClosed] = [[], 0, false];
-  // A reader begins with number 0: a control plane of 0.1.0 takes others for older readers.
+  // A reader must begin with number 0, because control plane 0.1.0 treats any other number as an
+  // older reader's.
   if (box.next > 0) [box.next, box.dropped] = [box.next + box.dropped, 0];
   while (box.segments.length > 1 && isOver(box.waiting)) dropOldest(box);
 }
@@ -101,7 +104,7 @@ function takeSegment(box: Outbox): Segment | undefined {
   return segment;
 }
 
-/** Takes the oldest lines without a gap between them, at most a batch. Null: none wait. */
+/** Removes and returns the oldest consecutive lines, up to one batch; null if no line waits. */
 export function takeBatch(box: Outbox): Segment | null {
   const batch = takeSegment(box);
   if (batch === undefined) return null;

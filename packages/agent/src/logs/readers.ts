@@ -1,7 +1,8 @@
 /**
- * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a poll of
- * tasks says that the wants changed; the list itself is requested then, and every 10 s while a log
- * is read. A reader stops when the list does not name it, and when no list arrives for a minute.
+ * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a task poll
+ * says that the list of wanted logs changed. The agent then requests the list, and again every 10 s
+ * while it reads a log. A reader stops when the list no longer names it, or when no list arrives
+ * for a minute.
  */
 import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
@@ -20,14 +21,14 @@ export type LogReadersDeps = {
   listContainers: ListNodeContainers;
   redactOf: RedactOf;
   nodeId: () => string | null;
-  /** Called when the engine has started a container again whose log is read. */
+  /** Called when the engine has restarted a container whose log is being read. */
   onRestart?: (container: Container, startedAt: string) => void;
   log: Logger;
-  /** Clock of this node, in ms. */
+  /** Clock of this node in ms. */
   now?: () => number;
 };
 export type LogReaders = {
-  /** Passes the header of an answer to a poll; null: nothing is wanted. */
+  /** Receives the header of a poll's answer; null if no log is wanted. */
   wanted(tag: string | null): void;
   stop(): Promise<void>;
 };
@@ -35,7 +36,7 @@ export type LogReaders = {
 const NODE_RATE = { lines: 12_000, bytes: 3_000_000 };
 const MAX_FOLLOWERS = 16;
 const MAX_READS = 2;
-/** Reads that wait. The control plane asks for fewer. */
+/** Maximum number of waiting reads. The control plane requests fewer. */
 const MAX_WAITING = 64;
 const LIST_MS = 10_000;
 const UNHEARD_MS = 60_000;
@@ -47,12 +48,14 @@ type Work = {
   nodeBudget: Budget;
   followers: Map<string, Follower>;
   waiting: LogWant[];
-  /** Reads that were begun, so that a list that still names them starts them once. */
+  /**
+   * Reads that have started, so that each is started only once although later lists still name it.
+   */
   begun: Set<string>;
   reads: number;
   tag: string | null;
   listing: Promise<void> | null;
-  /** The wants changed while the list was requested. */
+  /** True if the wanted logs changed while the list was being requested. */
   isStale: boolean;
   heardAt: number;
   timer: NodeJS.Timeout | undefined;
@@ -102,7 +105,7 @@ async function stopAll(work: Work): Promise<void> {
   await Promise.all([...work.running, work.listing]);
 }
 
-/** Requests the list of wants, and again after 10 s while a log is read. */
+/** Requests the list of wanted logs, and again after 10 s while a log is being read. */
 function refresh(work: Work): void {
   if (work.listing !== null) {
     work.isStale = true;
@@ -137,7 +140,7 @@ async function requestWants(work: Work): Promise<void> {
   apply(work, items);
 }
 
-/** Stops the readers that are no longer wanted, and starts the new ones. */
+/** Stops readers that are no longer wanted, and starts new ones. */
 function apply(work: Work, items: readonly LogWant[]): void {
   const wantedKeys = new Set(items.map(({ key }) => key));
   for (const [key, follower] of work.followers) if (!wantedKeys.has(key)) follower.stop();
@@ -169,7 +172,7 @@ function follow(work: Work, want: LogWant): void {
   followers.set(want.key, follower);
   const done = follower.done.finally(() => {
     followers.delete(want.key);
-    // It may have been wanted again meanwhile.
+    // The log might have been wanted again meanwhile.
     if (!work.ending.signal.aborted && work.tag !== null) refresh(work);
   });
   track(work, done);

@@ -1,7 +1,4 @@
-/**
- * The part of the registry's HTTP API (OCI distribution) that a clean-up uses, and the sizes of
- * images.
- */
+/** Calls the registry's HTTP API (OCI distribution) for clean-ups and for the sizes of images. */
 import { trimOws } from '@berth/kit/ows';
 import { TaskFailure } from '../failures.ts';
 import {
@@ -14,28 +11,29 @@ import {
 export type RegistryMode = 'writable' | 'read-only' | 'down';
 export type Layer = {
   digest: string;
-  /** Compressed bytes. */
+  /** Compressed size in bytes. */
   size: number;
 };
 export type RegistryApi = {
-  /** Whether the registry takes uploads now. Rejects only with the signal’s reason. */
+  /** Tells whether the registry accepts uploads now. Rejects only with the signal’s reason. */
   mode(signal: AbortSignal): Promise<RegistryMode>;
-  /** Whether the registry allows deletions (storage.delete.enabled). Throws TaskFailure. */
+  /** Tells whether the registry allows deletions (storage.delete.enabled). Throws TaskFailure. */
   allowsDeletion(signal: AbortSignal): Promise<boolean>;
   /** Returns the digest to which a tag points; null if there is none. */
   digestOf(repository: string, tag: string, signal: AbortSignal): Promise<string | null>;
-  /** False only if the registry says that it does not have the image. */
+  /** Returns false only if the registry says that it does not have the image. */
   has(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
-  /** True only if the registry says that it has the image. */
+  /** Returns true only if the registry says that it has the image. */
   holds(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
   /**
-   * Returns the layers of an image, by tag or digest, with their compressed sizes; of an image for
-   * several platforms, those for this machine. Null if the registry does not tell them.
+   * Returns the layers of an image, by tag or digest, with their compressed sizes. For a
+   * multi-platform image, returns the layers for this machine. Null if the registry does not report
+   * them.
    */
   layersOf(repository: string, reference: string, signal: AbortSignal): Promise<Layer[] | null>;
   /**
-   * Deletes an image with the manifests that it consists of, except those in `keep`. Returns false
-   * if it does not exist.
+   * Deletes an image with the manifests that it refers to, except those in `keep`. Returns false if
+   * it does not exist.
    */
   remove(
     repository: string,
@@ -45,15 +43,18 @@ export type RegistryApi = {
   ): Promise<boolean>;
 };
 
-/** A manifest is a few kilobytes; the specification requires registries to take up to 4 MiB. */
+/**
+ * Maximum size of a manifest in bytes. A manifest usually has a few kilobytes; registries must
+ * accept up to 4 MiB.
+ */
 const MAX_MANIFEST = 4 * 1024 * 1024;
-/** This machine’s platform as an image index (OCI) names it. */
+/** This machine’s architecture, as named in an OCI image index. */
 const ARCHITECTURE = process.arch === 'x64' ? 'amd64' : process.arch;
 type Manifest = {
   layers?: Layer[];
   manifests?: { digest: string; platform?: { os: string; architecture: string } }[];
 };
-/** Repository of the checks; nothing is ever stored there. */
+/** Repository for checks, which always stays empty. */
 const PROBE = 'berth-clean-up';
 const NO_DIGEST = `sha256:${'0'.repeat(64)}`;
 export function createRegistryApi(deps: RegistryRequestDeps): RegistryApi {
@@ -113,7 +114,8 @@ async function digestOf(
   const answer = await ask('HEAD', `${repository}/manifests/${tag}`, signal);
   if (answer.status === 404) return null;
   const digest = answer.headers.get('docker-content-digest');
-  // Not null: the image of the tag must stay, and nobody knows which one it is.
+  // Throw instead of returning null: the tag has an image that must stay, but its digest is
+  // unknown.
   if (answer.status !== 200 || digest === null)
     throw new TaskFailure(
       'registry_refused',
@@ -166,15 +168,15 @@ async function removeManifest(
   if (status === 405) throw new TaskFailure('registry_delete_disabled', '');
   if (status !== 202 && status !== 404)
     throw new TaskFailure('registry_refused', `DELETE ${repository}@${digest}: status ${status}`);
-  // After the index, so that a clean-up that dies in between finds the rest by the index or leaves
-  // parts, never an index without parts.
+  // Delete parts after their index. If a clean-up dies in between, there are leftover parts, but
+  // never an index without its parts.
   for (const part of parts)
     if (!keep.has(part.digest))
       await statusOf(requests, 'DELETE', `${repository}/manifests/${part.digest}`, signal);
   return status === 202;
 }
 
-/** The images of an index; none: the manifest is an image. */
+/** Returns the images of an index; an empty list if the manifest is a single image. */
 async function partsOf(manifest: Response): Promise<{ digest: string }[]> {
   const type = trimOws(manifest.headers.get('content-type')?.split(';')[0] ?? '').toLowerCase();
   if (!INDEXES.includes(type)) {

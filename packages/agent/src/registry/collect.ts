@@ -1,13 +1,13 @@
 /**
- * Runs the registry's own garbage collection. A push meanwhile would lose layers, so the registry
- * is read-only while it collects:
+ * Runs the registry's own garbage collection. A push during the collection would lose layers, so
+ * the registry is read-only meanwhile:
  *
  *   marker ─▶ configuration read-only ─▶ restart ─▶ the registry refuses uploads ─▶ garbage-collect
- *          ─▶ configuration as before ─▶ restart ─▶ the registry takes uploads ─▶ marker removed
+ *          ─▶ configuration as before ─▶ restart ─▶ the registry accepts uploads ─▶ marker removed
  *
- * Whatever ends it in between, `recover` makes the registry writable again: after each failure,
- * before each attempt, at each start. The restart at the end is also needed because a running
- * registry remembers blobs that the collection deleted.
+ * If any step is interrupted, `recover` makes the registry writable again: after each failure,
+ * before each attempt, and at each start. The second restart is also needed because a running
+ * registry still remembers blobs that the collection deleted.
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,9 +29,8 @@ export type Collector = {
   /** Makes the registry writable if an agent process left it read-only. */
   recover(signal: AbortSignal): Promise<void>;
   /**
-   * Lets the registry collect its garbage. `mayBeEmpty` says that nothing is known to be in the
-   * registry. Throws TaskFailure registry_not_read_only, registry_collect_failed,
-   * registry_stays_read_only.
+   * Runs the registry's garbage collection. `mayBeEmpty`: the registry might contain no image.
+   * Throws TaskFailure registry_not_read_only, registry_collect_failed, registry_stays_read_only.
    */
   collect(
     onLine: (line: string) => void,
@@ -42,20 +41,20 @@ export type Collector = {
 export type CollectorDeps = {
   file: RegistryConfigFile;
   api: Pick<RegistryApi, 'mode'>;
-  /** Container of the registry; undefined: it runs on this machine. */
+  /** Container of the registry; undefined if it runs as a program on this machine. */
   container: string | undefined;
   /** Command that restarts a registry on this machine. */
   restart: readonly string[];
   docker: Pick<Docker, 'execute' | 'restart'>;
   env: NodeJS.ProcessEnv;
-  /** How long a restart can take. */
+  /** Maximum duration of a restart in ms. */
   restartMs?: number;
 };
 
 const RESTART_MS = 60_000;
 const COLLECT_MS = 2 * 3_600_000;
 const NAMES = ['docker-registry', 'registry'];
-/** garbage-collect fails with it until the first push made both folders. */
+/** Matches the error of garbage-collect before the first push, which creates both folders. */
 const EMPTY = /Path not found: \S*\/docker\/registry\/v2\/(repositories|blobs)\s*$/;
 
 export function createCollector({
@@ -91,12 +90,15 @@ export function createCollector({
     }
   }
 
-  /** Makes the registry writable. After a collection, blobs that it remembers can be gone. */
+  /**
+   * Makes the registry writable. After a collection, restarts it in any case, because it still
+   * remembers deleted blobs.
+   */
   async function undo(collected: boolean, signal: AbortSignal): Promise<void> {
     if (!(await file.isMarked())) return;
     await file.setWritable();
     await failPoint('clean.restored');
-    // A registry that could not be restarted at the beginning has never been read-only.
+    // If the first restart failed, the registry has never been read-only.
     if (collected || (await api.mode(signal)) !== 'writable')
       await restarted('writable', 'registry_stays_read_only', signal);
     await file.forget();
@@ -108,8 +110,8 @@ export function createCollector({
     mayBeEmpty: boolean,
     signal: AbortSignal,
   ): Promise<number | null> {
-    // Without --delete-untagged: a later build of the same commit takes over the tag, and a release
-    // needs the image without it.
+    // Do not use --delete-untagged: a later build of the same commit takes over the tag, and a
+    // release still needs the untagged image.
     const args = ['garbage-collect', file.path];
     const options = { signal, timeoutMs: COLLECT_MS, onLine };
     const result =
@@ -145,8 +147,8 @@ export function createCollector({
         await failPoint('clean.writable');
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
-        // The registry must accept images again, even if the task was taken away. Throw the first
-        // error unless the undo has a TaskFailure of its own.
+        // Always make the registry writable again, even if the task was withdrawn. Throw the first
+        // error, unless the undo throws its own TaskFailure.
         await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
           throw failed instanceof TaskFailure ? failed : error;
         });
@@ -159,7 +161,7 @@ export function createCollector({
 type Ran = { code: number | null; stdout: string; stderr: string };
 type RunOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void };
 
-/** Returns the reason of a failure, or null. */
+/** Returns the reason why the restart failed, or null. */
 async function restartProgram(
   command: readonly string[],
   options: { env: NodeJS.ProcessEnv; signal: AbortSignal; timeoutMs: number },
@@ -181,7 +183,7 @@ async function restartContainer(
   }
 }
 
-/** The exit code of a program that was ended is null. */
+/** The exit code of a program that was killed is null. */
 async function runProgram(
   argv: readonly string[],
   options: RunOptions & { env: NodeJS.ProcessEnv },
@@ -203,7 +205,7 @@ async function runInContainer(
   }
 }
 
-/** Returns the path of the registry's program. Debian names it docker-registry. */
+/** Returns the path of the registry's program, which Debian names docker-registry. */
 async function programOf({ PATH = '' }: NodeJS.ProcessEnv): Promise<string> {
   for (const folder of [...PATH.split(':'), '/usr/bin', '/usr/local/bin'])
     for (const name of NAMES) {
@@ -216,7 +218,10 @@ async function programOf({ PATH = '' }: NodeJS.ProcessEnv): Promise<string> {
   );
 }
 
-/** Bytes of all blobs; null if the folder is not on this machine or not readable. */
+/**
+ * Returns the size of all blobs in bytes; null if the folder is not on this machine or not
+ * readable.
+ */
 async function bytesOfBlobs(folder: string | null): Promise<number | null> {
   if (folder === null) return null;
   const root = join(folder, 'docker/registry/v2/blobs/sha256');

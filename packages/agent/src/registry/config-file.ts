@@ -1,7 +1,7 @@
 /**
- * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only:
- * distribution has no other way. A change takes effect with a restart. A marker in STATE_DIR says
- * that this agent made it read-only, so that a later process undoes it.
+ * Edits the registry's configuration file (REGISTRY_CONFIG) to make the registry read-only, which
+ * is the only way with distribution. A change takes effect after a restart. A marker in STATE_DIR
+ * records that this agent made the registry read-only, so that a later process can undo it.
  */
 import { open, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
@@ -11,7 +11,7 @@ import { TaskFailure } from '../failures.ts';
 
 export type RegistryConfigFile = {
   path: string;
-  /** Whether an agent process made the registry read-only and did not undo it. */
+  /** Tells whether an agent process made the registry read-only and did not undo it. */
   isMarked(): Promise<boolean>;
   /** Writes the marker, then the setting. Throws TaskFailure registry_not_read_only. */
   setReadOnly(): Promise<void>;
@@ -19,29 +19,29 @@ export type RegistryConfigFile = {
   setWritable(): Promise<void>;
   forget(): Promise<void>;
   /**
-   * Writes the marker if an agent whose state is lost made the registry read-only. Only while no
-   * other agent cleans.
+   * Writes the marker if the registry was made read-only by an agent whose state is lost. Call this
+   * only while no other agent cleans.
    */
   adopt(): Promise<void>;
-  /** The operator made it read-only, not an agent. */
+  /** Tells whether the operator, and not an agent, made the registry read-only. */
   isReadOnlyByOperator(): Promise<boolean>;
-  /** Folder of the images; null if they are not on a file system. */
+  /** Returns the folder of the images; null if they are not on a file system. */
   folder(): Promise<string | null>;
 };
 
 /**
- * In the file while an agent cleans: an agent whose state is lost knows that no person made the
+ * Note in the file during a clean-up. It tells an agent without state that no person made the
  * registry read-only.
  */
 const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
 type Access = { mode: number; uid: number; gid: number };
 type Marker = {
-  /** The file before the change. */
+  /** Content of the file before the change. */
   original: string;
-  /** The file with the change. */
+  /** Content of the file with the change. */
   written: string;
-  /** Mode and owner of the file; earlier versions wrote none. */
+  /** Mode and owner of the file; absent in markers of older versions. */
   access?: Access;
 };
 
@@ -92,13 +92,13 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       const ownMark = await marker();
       if (ownMark === null) return;
       const present = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
-        // Somebody removed it: without the file, the registry would not start again.
+        // The file was removed. Restore it: without it, the registry would not start again.
         if (error.code === 'ENOENT') return '';
         throw error;
       });
       if (present === ownMark.original) return;
-      // A person changed the file meanwhile: only our setting goes. An empty or torn file is
-      // restored.
+      // If a person changed the file meanwhile, remove only the agent's setting. Restore an empty
+      // or half-written file.
       const document = parseDocument(present);
       const isOurs =
         isMixture(present, ownMark) || document.errors.length > 0 || !document.has('storage');
@@ -121,7 +121,7 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
 }
 
-/** Removes the setting and the note from a file, as far as a person has not done it. */
+/** Removes the setting and the note from the text, unless a person has already removed them. */
 function withoutReadOnly(text: string): string {
   const document = parseDocument(text.replace(`${NOTE}\n`, '').replace(NOTE, ''));
   if (document.hasIn(READ_ONLY)) document.deleteIn(READ_ONLY);
@@ -130,8 +130,8 @@ function withoutReadOnly(text: string): string {
 }
 
 /**
- * Removes `maintenance` and `readonly` without content: the registry does not start with the
- * latter, and yaml writes into neither.
+ * Removes `maintenance` and `readonly` if they are empty: the registry does not start with an empty
+ * `readonly`, and yaml writes no value into either.
  */
 function removeEmptyParents(document: Document): void {
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
@@ -143,8 +143,8 @@ function removeEmptyParents(document: Document): void {
 }
 
 /**
- * Whether a process died while it wrote the file in place: a half-written file mixes old and new
- * text.
+ * Tells whether a process died while it was writing the file in place: a half-written file mixes
+ * old and new text.
  */
 function isMixture(text: string, { original, written }: Marker): boolean {
   if (text.length !== original.length && text.length !== written.length) return false;
@@ -154,12 +154,12 @@ function isMixture(text: string, { original, written }: Marker): boolean {
 }
 
 /**
- * Replaces a file in one step. It keeps its mode and its owner, so that the registry can still read
- * it. It is written in place where it cannot be replaced: it is a mount point, the folder
- * is not writable, its owner cannot be kept, or the disk is full.
+ * Replaces a file in one step, with its mode and owner, so that the registry can still read it.
+ * Writes in place if the file cannot be replaced: it is a mount point, the folder is not writable,
+ * its owner cannot be kept, or the disk is full.
  */
 async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
-  // A symlink stays one.
+  // Write to the target of a symlink, so that the symlink stays.
   const path = await realpath(link).catch(() => link);
   const stats = await stat(path).catch(() => null);
   const wanted = stats ?? access;
@@ -173,7 +173,7 @@ async function replaceFile(link: string, text: string, access?: Access): Promise
 }
 const IN_PLACE = ['EBUSY', 'EROFS', 'EACCES', 'EPERM', 'EXDEV', 'ENOSPC', 'EDQUOT'];
 
-/** The part that needs room comes first: without room, the file stays as it was. */
+/** Writes first the part that needs more disk space: without space, the file stays unchanged. */
 async function overwrite(path: string, bytes: Buffer, size: number): Promise<void> {
   const file = await open(path, 'r+');
   const write = async (from: number, to: number): Promise<void> => {

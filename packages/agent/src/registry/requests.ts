@@ -1,6 +1,6 @@
 /**
- * Requests to the registry's HTTP API with its login. Plain http exposes the password, so it is
- * used only on this machine, or if the operator configured it in the engine.
+ * Sends requests with the login to the registry's HTTP API. Plain http exposes the password, so it
+ * is used only on this machine, or if the operator configured it in the engine.
  */
 import type { AgentConfig } from '@berth/wire/task';
 import type { IsInsecure } from '../engine/insecure-registries.ts';
@@ -10,22 +10,23 @@ import { tokenUrl } from './token-url.ts';
 export type RegistryRequestDeps = {
   settings: () => AgentConfig | null;
   isInsecure: IsInsecure;
-  /** REGISTRY_URL; undefined: the address of the settings. */
+  /** REGISTRY_URL; if undefined, the address in the settings is used. */
   url: string | undefined;
-  /** How long an answer can take. */
+  /** Timeout of an answer in ms. */
   answerMs?: number;
 };
 type Request = (method: string, path: string, signal: AbortSignal) => Promise<Response>;
 export type RegistryRequests = {
-  /** Rejects if the registry does not answer. */
+  /** Sends a request. Rejects if the registry does not answer. */
   request: Request;
   /**
-   * Throws TaskFailure `registry_unreachable` without an answer. 401, 403 and 5xx are failures too.
+   * Sends a request. Throws TaskFailure `registry_unreachable` without an answer, and a TaskFailure
+   * for 401, 403 and 5xx.
    */
   ask: Request;
 };
 
-/** Media types of images for several platforms. */
+/** Media types of multi-platform images. */
 export const INDEXES = [
   'application/vnd.oci.image.index.v1+json',
   'application/vnd.docker.distribution.manifest.list.v2+json',
@@ -35,11 +36,11 @@ const MANIFESTS = [
   'application/vnd.oci.image.manifest.v1+json',
   'application/vnd.docker.distribution.manifest.v2+json',
 ].join(', ');
-/** The engine uses plain http there too. */
+/** Matches loopback addresses, for which the engine uses plain http too. */
 const LOOPBACK = /^(127\.[\d.]+|localhost|\[::1\])(:\d+)?$/;
 const ANSWER_MS = 30_000;
 
-/** The address of the registry, which is found once for each host. */
+/** Caches the registry's origin, which is determined once per host. */
 type Origins = RegistryRequestDeps & { last: { host: string; origin: string } | null };
 
 export function createRegistryRequests(deps: RegistryRequestDeps): RegistryRequests {

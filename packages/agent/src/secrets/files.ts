@@ -1,11 +1,10 @@
 /**
- * File secrets: a folder on tmpfs for each deployment, which its container mounts read-only at
- * /run/secrets. A mounted tmpfs of the engine would be empty when the process starts; this folder
- * is filled before.
- *
- * tmpfs is empty after a restart of the machine, and the engine then starts containers without a
- * task. So STATE_DIR has an encrypted copy, from which the agent fills the folder again at its
- * start (`restore`). Until then such a container cannot start; revive.ts starts it.
+ * Manages file secrets: a tmpfs folder for each deployment, which its container mounts read-only at
+ * /run/secrets. The agent fills the folder before the container starts; a tmpfs mounted by the
+ * engine would still be empty at that time.
+ * After a reboot, tmpfs is empty, and the engine starts containers without a task. STATE_DIR
+ * therefore has an encrypted copy, from which the agent fills the folder when it starts
+ * (`restore`). Until then such a container cannot start; revive.ts starts it afterwards.
  */
 import { randomBytes } from 'node:crypto';
 // The folders are on tmpfs: a power failure leaves nothing of them.
@@ -34,7 +33,7 @@ import { nullIfMissing } from '../file-system.ts';
 import { nearest } from '../state/private-folder.ts';
 import { TaskFailure } from '../failures.ts';
 
-/** The engine, which lists the containers that have these labels; null: with any value. */
+/** The engine: lists the containers with these labels; null matches any value. */
 type Containers = {
   list(labels: Record<string, null>): Promise<readonly { labels: Record<string, string> }[]>;
 };
@@ -44,11 +43,11 @@ export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
   problem: string | null;
   /**
-   * Fills the folder of a deployment with files of the owner `uid`, and returns its mount. Throws
+   * Fills the folder of a deployment with files owned by `uid`, and returns its mount. Throws
    * TaskFailure agent_cannot.
    */
   fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
-  /** Returns the values in the folder of a deployment; none if it has no folder. */
+  /** Returns the values in the folder of a deployment; an empty list if it has no folder. */
   values(deployment: string): Promise<string[]>;
   /**
    * Keeps the folder of a deployment whose container is about to start, until the returned function
@@ -56,40 +55,40 @@ export type SecretFiles = {
    */
   protect(deployment: string): () => void;
   /**
-   * At the start: fills the folders that are missing since the machine was restarted, and removes
-   * those without a container.
+   * Call this at start: fills folders that are missing after a reboot, and removes folders without
+   * a container.
    */
   restore(): Promise<void>;
-  /** Removes, in the background, the folders of deployments without a container. */
+  /** Schedules the removal of folders of deployments without a container, in the background. */
   cleanLater(): void;
-  /** Resolves when nothing runs in the background. */
+  /** Resolves when no background work is running. */
   stop(): Promise<void>;
 };
 
 const TARGET = '/run/secrets';
-/** Ending of the encrypted copies. */
+/** File name suffix of the encrypted copies. */
 const SEALED = '.sealed';
-/** Types of statfs(2) of file systems in memory. */
+/** File system types in memory (statfs(2)). */
 const TMPFS = 0x01_02_19_94;
 const RAMFS = 0x85_84_58_f6;
 
 type Copy = { uid: number; files: readonly FileSecret[] };
 export type SecretFilesOptions = {
-  /** Folder on tmpfs of this agent alone. */
+  /** Folder on tmpfs that only this agent uses. */
   folder: string;
-  /** Folder of the encrypted copies. */
+  /** Folder with the encrypted copies. */
   copies: string;
   docker: Containers;
   log: Logger;
 };
 
-/** The folders, and which of them are in use. */
+/** State of the store: the folders, and which of them are in use. */
 type Store = SecretFilesOptions & {
   problem: string | null;
   /** Deployments whose container is about to start. */
   inUse: ReturnType<typeof createRefCounts>;
   cleaning: Promise<void> | null;
-  /** A further clean-up was asked for while one runs. */
+  /** True if another clean-up was requested while one is running. */
   again: boolean;
   key: Promise<Buffer> | null;
 };
@@ -119,12 +118,11 @@ async function fill(store: Store, deployment: string, copy: Copy): Promise<Secre
   const { problem, copies, folder } = store;
   if (problem !== null)
     throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
-  // The copy first: a container whose folder cannot be filled again must not start.
+  // Write the copy first: a container must not start if its folder could not be filled again.
   await mkdir(copies, { recursive: true, mode: 0o700 });
   const text = Buffer.from(JSON.stringify(copy));
   const sealed = seal(await copyKey(store), text, formatFor(deployment));
-  // Flushed: the copy exists only for the time after a restart of the machine, which can be a
-  // power failure.
+  // Flush the copy to disk: it is needed after a reboot, which can be a power failure.
   await writeFileWhole(join(copies, deployment + SEALED), sealed);
   await failPoint('secrets.sealed');
   await writeFolder(folder, deployment, copy);
@@ -139,8 +137,8 @@ async function writeFolder(
 ): Promise<void> {
   const fresh = join(folder, `${deployment}.new`);
   await rm(fresh, { recursive: true, force: true });
-  // Inside the container this folder is /run/secrets: its user must be able to enter it. On the
-  // host the parent folder is private.
+  // Inside the container this folder is /run/secrets, which its user must be able to enter. On the
+  // host, the parent folder is private.
   await mkdir(fresh, { mode: 0o755 });
   for (const { name, value } of files) {
     const path = join(fresh, name);
@@ -154,11 +152,11 @@ async function writeFolder(
 async function restore(store: Store): Promise<void> {
   const { problem, copies, folder } = store;
   if (problem !== null) return;
-  // No task runs yet, so nothing is being written.
+  // No task is running yet, so no file is being written.
   await nullIfMissing(removeTemporary(copies));
   for (const deployment of await sealedDeployments(copies))
     if (!(await exists(join(folder, deployment)))) await restoreFolder(store, deployment);
-  // A killed agent leaves the files of an attempt that another node might have taken over.
+  // Remove files that a killed agent left for an attempt which another node might have taken over.
   cleanLater(store);
 }
 
@@ -203,7 +201,8 @@ async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
   const folders = await readdir(folder);
   const deployments = new Set([...folders, ...(await sealedDeployments(copies))]);
   if (deployments.size === 0) return;
-  // A task can end while the engine answers: its container is not in that answer.
+  // Read this before asking the engine: a task can end meanwhile, with its container missing in the
+  // answer.
   const busy = inUse.keys();
   const containers = new Set(
     (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
@@ -216,7 +215,7 @@ async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
   }
 }
 
-/** Reads or creates the key of the copies, once; after a failure it is read again. */
+/** Reads or creates the key of the copies once; tries again after a failure. */
 function copyKey(store: Store): Promise<Buffer> {
   store.key ??= keyIn(join(store.copies, 'key'), store.log).catch((error: unknown) => {
     store.key = null;
@@ -227,14 +226,16 @@ function copyKey(store: Store): Promise<Buffer> {
 
 async function whyUnusable(folder: string): Promise<string | null> {
   try {
-    // Before the folder is made: a folder on another file system would stay there for nothing.
+    // Check this before creating the folder, so that no useless folder stays on another file
+    // system.
     const { type } = await statfs(await nearest(folder));
     if (type !== TMPFS && type !== RAMFS) return `SECRETS_DIR (${folder}) is not on tmpfs`;
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const probe = join(folder, '.probe.new');
     await writeFile(probe, '', { mode: 0o400 });
     try {
-      // Files belong to the user of the container. Only root, or CAP_CHOWN, can give a file away.
+      // The files belong to the user of the container. Only root, or a process with CAP_CHOWN, can
+      // change the owner.
       await chown(probe, 65_534, 0);
     } finally {
       await rm(probe, { force: true });
@@ -266,7 +267,7 @@ async function keyIn(path: string, log: Logger): Promise<Buffer> {
   return Buffer.from(text, 'base64');
 }
 
-/** A copy opens only for the deployment that it was made for. */
+/** Binds a copy to its deployment: it cannot be decrypted for another one. */
 const formatFor = (deployment: string): SealFormat => ({
   tag: 'last',
   about: Buffer.from(deployment),

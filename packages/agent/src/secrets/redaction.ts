@@ -1,11 +1,9 @@
 /**
  * Removes the values of a task's secrets from text that the agent sends or logs. It finds a value
- * as it is, each line of a value with line breaks, and the value in base64 (also inside a longer
- * text in base64), in JSON and in a URL. It looks at the original text only, so a value that
- * contains the mark, or overlaps another one, is removed whole.
- *
- * Limits (docs/secrets.md "Redaction"): values shorter than 6 characters, a value that a program
- * splits over lines or changes.
+ * as it is, each line of a multi-line value, and the value in base64 (also inside a longer base64
+ * text), in JSON and in a URL. It searches only the original text, so a value that contains the
+ * mark, or overlaps another value, is removed completely. Limits (docs/secrets.md "Redaction"):
+ * values shorter than 6 characters, and values that a program changes or splits over lines.
  */
 
 import { cutAt } from '@berth/kit/lines';
@@ -13,20 +11,20 @@ import { cutAt } from '@berth/kit/lines';
 export type Redact = (text: string) => string;
 
 const MARK = '***';
-/** A shorter value would remove harmless text from every line. */
+/** Minimum length of a value. A shorter value would remove harmless text from every line. */
 const SHORTEST = 6;
 
-/** Returns the function for these values; the same text if there are none. */
+/** Returns a function that removes these values; without values, it returns the text unchanged. */
 export function createRedact(values: readonly string[]): Redact {
   const forms = [...new Set(values.flatMap(formsOf))].filter((form) => form.length >= SHORTEST);
   if (forms.length === 0) return (text) => text;
-  // Found by their first characters: the time does not depend on the number of values.
+  // Index the values by their first characters, so that the time does not depend on their number.
   const byStart = Map.groupBy(forms, (form) => form.slice(0, SHORTEST));
   for (const group of byStart.values()) group.sort((a, b) => b.length - a.length);
 
   /**
-   * Returns where the value ends that starts here; the longest one counts. `end`: where the text
-   * ends, if it was cut there.
+   * Returns the end of the longest value that starts here. `end`: the end of the text, if it was
+   * cut there.
    */
   function endOf(text: string, at: number, end: number | null): number | null {
     const group = byStart.get(text.slice(at, at + SHORTEST));
@@ -37,7 +35,7 @@ export function createRedact(values: readonly string[]): Redact {
   }
 
   return (text) => {
-    // The end of a line that was cut can hold the beginning of a value.
+    // A cut line can end with the beginning of a value.
     const cut = cutAt(text);
     let result = '';
     let from = 0;
@@ -45,7 +43,7 @@ export function createRedact(values: readonly string[]): Redact {
       let end = endOf(text, at, cut);
       if (end === null) continue;
       const start = at;
-      // A value that begins inside this one is part of the same mark.
+      // A value that begins inside this value belongs to the same mark.
       for (let inside = at + 1; inside < end; inside++)
         end = Math.max(end, endOf(text, inside, cut) ?? 0);
       result += text.slice(from, start) + MARK;
@@ -57,8 +55,8 @@ export function createRedact(values: readonly string[]): Redact {
 }
 
 /**
- * Removes the values from an error for the agent's own log. Other fields of the error are left out,
- * because they hold output.
+ * Removes the values from an error for the agent's own log. Leaves out other fields of the error,
+ * because they contain output.
  */
 export function redactError(error: unknown, redact: Redact): unknown {
   if (!(error instanceof Error)) return redact(String(error));
@@ -83,8 +81,8 @@ function formsOf(value: string): string[] {
 const lines = (value: string): string[] => value.split(/\r\n|[\r\n]/).map((line) => line.trim());
 
 /**
- * Returns the text in base64, alone and as a part of a longer text: then the characters that depend
- * on the text alone.
+ * Returns the text in base64: alone, and at each offset in a longer text, without the characters
+ * that depend on neighbouring text.
  */
 function inBase64(text: string): string[] {
   const bytes = Buffer.from(text);

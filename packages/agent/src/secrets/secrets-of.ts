@@ -1,6 +1,6 @@
 /**
- * The values of the secrets that a container has, to remove them from its log. The label names
- * them; the engine has the values.
+ * Finds the values of a container's secrets, to remove them from its log. A label names the
+ * secrets; the engine has the values.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { createRedact, type Redact } from './redaction.ts';
@@ -8,7 +8,7 @@ import type { SecretFiles } from './files.ts';
 
 type LabelledContainer = { id: string; labels: Readonly<Record<string, string>> };
 export type RedactOf = (container: LabelledContainer) => Promise<Redact>;
-/** The engine, which has the environment of each container as NAME=value. */
+/** The engine: returns the environment of a container as NAME=value. */
 type Environments = { envOf(id: string): Promise<readonly string[]> };
 
 export const createRedactOf =
@@ -20,7 +20,7 @@ export const createRedactOf =
       name: pair.slice(0, pair.indexOf('=')),
       value: pair.slice(pair.indexOf('=') + 1),
     }));
-    // An earlier agent started the container without the label: each variable can be a secret.
+    // An older agent started the container without the label, so treat each variable as a secret.
     const secret = env
       .filter(({ name }) => names === undefined || names.includes(name))
       .map(({ value }) => value);

@@ -1,6 +1,6 @@
 /**
- * Makes text of a program safe to send and to show: without secrets, without escape sequences, and
- * not too long.
+ * Makes text of a program safe to send and show: removes secrets and escape sequences, and limits
+ * the length.
  */
 import { cutLine } from '@berth/kit/lines';
 import type { Redact } from './redaction.ts';
@@ -10,15 +10,15 @@ export type ShownText = (text: string, max: number, colours: boolean) => string;
 
 export function createShownText(redact: Redact): ShownText {
   /**
-   * Before the cut, so that no half of a secret stays at the end, and after escape sequences inside
-   * a secret are gone.
+   * Redact before the cut, so that no half of a secret stays at the end, and again after escape
+   * sequences inside a secret are removed.
    */
   return (text, max, colours) => {
     const shown = redact(clean(redact(text), max, colours));
     if (!colours || !shown.includes('\u001b')) return shown;
     const plain = clean(text, max, false);
     const hidden = redact(plain);
-    // Colours inside a secret: only the text without colours shows it.
+    // If a secret contains colour sequences, only the text without colours reveals it.
     return hidden === plain || clean(shown, max, false) === hidden ? shown : hidden;
   };
 }

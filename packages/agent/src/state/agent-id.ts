@@ -1,6 +1,6 @@
 /**
- * The agent's own id. It outlives the process and the node's id, and it marks this agent's mount
- * folders on a shared SVC_ROOT.
+ * Manages the agent's own id. It survives restarts and changes of the node's id, and marks this
+ * agent's mount folders on a shared SVC_ROOT.
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

@@ -1,15 +1,18 @@
-/** A folder in memory (tmpfs) for keys of running tasks, so that no key is ever on a disk. */
+/**
+ * Creates a folder in memory (tmpfs) for the keys of running tasks, so that no key is written to
+ * disk.
+ */
 import { createHash } from 'node:crypto';
 import { access, constants, lstat, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
 export type PrivateFolder = {
   /**
-   * Runs `work`. Its argument makes a folder that only this user can read, on the first call. It is
-   * removed after every outcome.
+   * Runs `work`. The first call of its argument creates a folder that only this user can read. The
+   * folder is removed after every outcome.
    */
   with<T>(work: (dir: () => Promise<string>) => Promise<T>): Promise<T>;
-  /** Call only at start: removes what a killed process left. */
+  /** Call this only at start: removes what a killed process left. */
   removeLeftovers(): Promise<void>;
 };
 
@@ -25,12 +28,12 @@ export async function nearest(folder: string): Promise<string> {
   return exists || dirname(folder) === folder ? folder : nearest(dirname(folder));
 }
 
-/** The folder in memory of every Linux, for an agent without a usable SECRETS_DIR. */
+/** The folder in memory of every Linux system, for an agent without a usable SECRETS_DIR. */
 const SHARED_MEMORY = '/dev/shm';
 
 /**
- * Returns KEYS_DIR, the earlier setting, if it is set. Else SECRETS_DIR, or /dev/shm where that
- * cannot be made or is not in memory.
+ * Returns KEYS_DIR, an old setting, if it is set. Otherwise returns SECRETS_DIR, or /dev/shm if
+ * SECRETS_DIR cannot be created or is not in memory.
  */
 export async function keysBase({
   KEYS_DIR,
@@ -41,7 +44,8 @@ export async function keysBase({
 }): Promise<string> {
   if (KEYS_DIR !== undefined) return KEYS_DIR;
   try {
-    // Before the folder is made: a folder on another file system would stay there for nothing.
+    // Check this before creating the folder, so that no useless folder stays on another file
+    // system.
     if (!IN_MEMORY.includes((await statfs(await nearest(SECRETS_DIR))).type)) return SHARED_MEMORY;
     await mkdir(SECRETS_DIR, { recursive: true, mode: 0o700 });
     await access(SECRETS_DIR, constants.W_OK);
@@ -52,7 +56,7 @@ export async function keysBase({
 }
 
 /**
- * Makes the folder below `base` (`keysBase`). `owner` is the state folder of this agent, because
+ * Creates the folder below `base` (`keysBase`). `owner` is this agent's state folder, because
  * several agents can share `base`.
  */
 export function createPrivateFolder(base: string, owner: string): PrivateFolder {
@@ -62,7 +66,7 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
     `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`,
   );
 
-  /** Other users can write to `base`, so a folder of this name can be theirs. */
+  /** Other users can write to `base`, so a folder with this name can belong to one of them. */
   async function open(): Promise<void> {
     const { type } = await statfs(base);
     if (!IN_MEMORY.includes(type))

@@ -1,5 +1,6 @@
 /**
- * The folders of this agent under STATE_DIR. Leftovers of an earlier process are removed at start.
+ * Creates the folders of this agent under STATE_DIR, and removes leftovers of a previous process at
+ * start.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,14 +13,14 @@ import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
   /**
-   * STATE_DIR/{role}: a machine can run an agent of each role, and each removes only its own
+   * STATE_DIR/{role}: a machine can run one agent per role, and each removes only its own
    * leftovers.
    */
   root: string;
-  /** Files that live as long as one docker command, such as env-files. */
+  /** Files that exist only during one docker command, such as env-files. */
   scratch: string;
   workspaces: Workspaces;
-  /** For keys of running tasks. */
+  /** Keys of running tasks. */
   keys: PrivateFolder;
 };
 
@@ -35,7 +36,7 @@ export async function openStateFolder(config: StateSettings, log: Logger): Promi
   const scratch = join(root, 'scratch');
   await makePrivate(root);
   await removeTemporary(root);
-  // A process that was killed might have left an env-file with secrets.
+  // A killed process might have left an env-file with secrets.
   await rm(scratch, { recursive: true, force: true });
   await mkdir(scratch, { recursive: true, mode: 0o700 });
   const workspaces = createWorkspaces(join(root, 'work'), log);

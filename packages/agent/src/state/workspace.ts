@@ -1,6 +1,6 @@
 /**
- * A fresh folder for each attempt at a task. It is removed when the attempt ends; leftovers of
- * killed processes are removed at start.
+ * Creates a new folder for each attempt at a task, and removes it when the attempt ends. Leftovers
+ * of killed processes are removed at start.
  */
 import { chmod, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import type { Logger } from '@berth/kit/log';
 export type Workspaces = {
   /** Runs `work` in a folder under STATE_DIR/work and removes the folder after every outcome. */
   with<T>(name: string, work: (dir: string) => Promise<T>): Promise<T>;
-  /** Call only at start, before this process has made a workspace. */
+  /** Call this only at start, before this process has created a workspace. */
   removeLeftovers(): Promise<void>;
 };
 
@@ -22,7 +22,7 @@ export function createWorkspaces(root: string, log: Logger): Workspaces {
       try {
         return await work(dir);
       } finally {
-        // A failed removal must not fail a build that succeeded; the next start removes the folder.
+        // A failed removal must not fail a successful build; the next start removes the folder.
         await remove(dir).catch((error: unknown) =>
           log.error(
             { err: error, dir },
@@ -46,8 +46,8 @@ async function remove(dir: string): Promise<void> {
     await rm(dir, { recursive: true, force: true, maxRetries: 3 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
-    // A repository can hold folders without write permission, which an agent without root cannot
-    // empty.
+    // A repository can contain folders without write permission, which an agent that is not root
+    // cannot empty.
     await makeWritable(dir);
     await rm(dir, { recursive: true, force: true });
   }

@@ -1,12 +1,10 @@
 /**
- * The container of one attempt at a deploy task: the attempt starts it, or adopts it from an
- * earlier attempt. Two agents can share one identity, and an agent that was silent can continue, so
- * an attempt that has lost its task must not remove a container that a later attempt has adopted.
- *
- * The fence is the container's name, which the engine changes atomically. An attempt that adopts a
- * container renames it to a name of this attempt, and each attempt removes containers by the names
- * that it gave. An adopted container has another name by then, so the earlier attempt does not find
- * it.
+ * Manages the container of one attempt at a deploy task: the attempt starts a container, or adopts
+ * one from a previous attempt. Two agents can share one identity, and a silent agent can resume, so
+ * an attempt that lost its task must not remove a container that a later attempt has adopted. The
+ * container's name is the fence, because the engine renames atomically: an attempt that adopts a
+ * container gives it a name of its own, and each attempt removes containers only by names that it
+ * gave. A previous attempt therefore no longer finds an adopted container.
  */
 import type { TaskOf } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -15,20 +13,19 @@ import type { TaskContext } from './task.ts';
 
 export type AttemptContainer = {
   /**
-   * Adopts an earlier attempt's running container of the right image with the current secrets.
-   * Removes all others of earlier attempts.
+   * Adopts a previous attempt's running container if it has the right image and the current
+   * secrets. Removes all other containers of previous attempts.
    */
   adopt(): Promise<Container | null>;
   /**
-   * Call it before a container is started under `name`: a failed start can leave a container
+   * Call this before starting a container as `name`, because a failed start can leave a container
    * behind.
    */
   willStart(name: string): void;
   /** Removes the container that this attempt started or adopted. */
   remove(): Promise<void>;
   /**
-   * Returns the container that can still be there, by its id or its name; null: this attempt has
-   * none.
+   * Returns the id or name of the container that might still exist; null if this attempt has none.
    */
   left(): string | null;
 };
@@ -49,8 +46,8 @@ export function createAttemptContainer(
   const nameOf = (n: number): string => `${payload.container_name}-${task.id.slice(-8)}-${n}`;
 
   /**
-   * Returns the attempt at this task that holds the container; 0 if an earlier task, which has
-   * ended, made it.
+   * Returns the attempt at this task that owns the container; 0 if a previous task, which has
+   * ended, created it.
    */
   function holderOf(c: Container): number {
     const prefix = nameOf(0).slice(0, -1);
@@ -60,14 +57,14 @@ export function createAttemptContainer(
       c.labels[LABELS.task] === task.id ? Number(c.labels[LABELS.attempt] ?? 0) : 0,
     );
   }
-  /** A container with earlier values of its secrets is started again. */
+  /** A container whose secrets have changed is not adopted. */
   const hasSecrets = (c: Container): boolean =>
     (c.labels[LABELS.secrets] ?? null) === secretsDigest;
-  /** Its folders might have been replaced since by another copy. */
+  /** A container whose volumes were replaced by another copy is not adopted. */
   const hasVolumes = (c: Container): boolean => c.labels[LABELS.volumes] === payload.volumes?.copy;
   async function tryAdopt(container: Container): Promise<boolean> {
     const name = nameOf(attempt);
-    // The container is gone: its earlier attempt removed it a moment ago.
+    // The container no longer exists: its attempt has just removed it.
     if (!(await docker.rename(container.id, name))) return false;
     givenNames.add(name);
     adoptedId = container.id;
@@ -80,7 +77,7 @@ export function createAttemptContainer(
     async adopt() {
       let adopted: Container | null = null;
       for (const container of await docker.list(ofDeployment, signal)) {
-        // A later attempt is running: this one has lost the task and will hear of it soon.
+        // A later attempt is running, so this attempt has lost the task and will soon be stopped.
         if (holderOf(container) > attempt) continue;
         if (
           adopted === null &&
@@ -109,7 +106,7 @@ export function createAttemptContainer(
     async remove() {
       for (const c of await docker.list(ofDeployment)) {
         if (!givenNames.has(c.name) || !(startedHere(c) || c.id === adoptedId)) continue;
-        // By name, not by id: see the fence above.
+        // Remove by name and not by id: see the fence above.
         await docker.remove(c.name);
       }
       leftContainer = null;

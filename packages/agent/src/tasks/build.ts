@@ -1,5 +1,5 @@
 /**
- * build: clone -> find the Dockerfile -> build and push -> report tag, digest and commit.
+ * Task `build`: clone -> find the Dockerfile -> build and push -> report tag, digest and commit.
  * Each step has its own failure codes. The workspace is removed after every outcome.
  */
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ export type BuildDeps = {
   digests: BuildDigests;
 };
 
-/** The labels are equal in each build of a commit, so they invalidate no build cache. */
+/** The labels are the same in each build of a commit, so they do not invalidate the build cache. */
 const LABELS = {
   revision: 'org.opencontainers.image.revision',
   source: 'org.opencontainers.image.source',
@@ -86,7 +86,7 @@ async function cloneSource(
         context.learned({ commit: sha, commit_message: message, commit_author: author }),
     }),
   );
-  // The log has the sentence too. People read the story first.
+  // The log has this sentence too, but people read the deployment's notes first.
   if (cloned.lfs !== null) context.note('git_lfs', cloned.lfs);
   if (cloned.hostKeys.length > 0) context.learned({ host_keys: cloned.hostKeys });
   logStep('clone', `commit ${cloned.sha}`);
@@ -123,7 +123,7 @@ async function buildAndPush(
   return { digest, arch };
 }
 
-/** Runs the command that builds and pushes, in one span for each of both. */
+/** Runs the command that builds and pushes, with one span for the build and one for the push. */
 async function runBuild(
   { build, buildTimeoutMs }: BuildDeps,
   payload: Payload,

@@ -1,6 +1,6 @@
 /**
- * clean: deletes images from the registry, and lets the registry collect its garbage. Each step can
- * be repeated.
+ * Task `clean`: deletes images from the registry, and runs its garbage collection. Each step can be
+ * repeated.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { type CleanResult, MAX_MISSING, type RepositoryImages } from '@berth/wire/clean-up';
@@ -16,11 +16,11 @@ export type RegistryParts = {
   api: RegistryApi;
   collector: Collector;
   file: RegistryConfigFile;
-  /** REGISTRY_URL; undefined: REGISTRY_ADDR leads to the registry. */
+  /** REGISTRY_URL; if undefined, REGISTRY_ADDR is used. */
   url: string | undefined;
 };
 
-/** One at a time changes the registry's configuration. */
+/** Lock key: only one holder at a time can change the registry's configuration. */
 export const REGISTRY_LOCK = 'registry';
 
 export function createCleanHandler({
@@ -34,7 +34,7 @@ export function createCleanHandler({
     if (registry === null)
       throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
     const { api, collector, file, url } = registry;
-    // An earlier attempt of this process can still be undoing its work.
+    // A previous attempt in this process might still be undoing its changes.
     const release = await locks.acquire(REGISTRY_LOCK, signal);
     try {
       await file.adopt();
@@ -67,7 +67,8 @@ export function createCleanHandler({
           else result.missing.push({ repository: images.repository, digest });
         }
       }
-      // Otherwise every rollback would be refused because of a wrong address.
+      // If all kept images are missing, the address is probably wrong. A report would then refuse
+      // every rollback.
       if (
         url !== undefined &&
         kept > 0 &&

@@ -1,4 +1,6 @@
-/** One attempt at one deploy task. Each step of the deployment (deploy.ts) takes it. */
+/**
+ * The context of one attempt at a deploy task, passed to each step of the deployment (deploy.ts).
+ */
 import type { TaskOf } from '@berth/wire/task';
 import type { AttemptContainer } from './attempt-container.ts';
 import type { TaskContext } from './task.ts';
@@ -6,7 +8,7 @@ import type { TaskContext } from './task.ts';
 export type DeployTask = TaskOf<'deploy'>;
 export type DeployAttempt = {
   task: DeployTask;
-  /** The id of the deployment. */
+  /** Id of the deployment. */
   deployment: string;
   context: TaskContext;
   container: AttemptContainer;

@@ -1,4 +1,4 @@
-/** The image of a deployment: the name that the node has for it, its pull, and its check. */
+/** Finds, pulls and checks the image of a deployment. */
 import { failPoint } from '@berth/kit/fail-point';
 import type { ExpectPull, KeepRoom } from '../disk/keep-room.ts';
 import { repositoryOf } from '../engine/image-ref.ts';
@@ -18,13 +18,13 @@ export type ImageDeps = {
   arch: () => string;
 };
 
-/** The image under the registry’s address at the time of its build. */
+/** Returns the image's name under the registry’s address at build time. */
 export const earlierName = ({ image, image_tag, image_digest }: DeployTask['payload']): string =>
   image_digest === null ? image : `${repositoryOf(image_tag)}@${image_digest}`;
 
 /**
- * Returns the name under which the node has the image. The registry might have another
- * address than when the image was pulled.
+ * Returns the name under which the node has the image. The registry's address might have changed
+ * since the pull.
  */
 export async function nameOnNode(
   docker: ImageDeps['docker'],
@@ -42,15 +42,12 @@ export async function nameOnNode(
   return earlier;
 }
 
-/**
- * Bytes that a second try of a pull of unknown size finds free on a full disk, if evictions can
- * free them.
- */
+/** Bytes to free before the second try of a pull of unknown size, if evictions can free them. */
 const PULL_ROOM = 5_000_000_000;
 
 /**
- * Pulls the image and returns its configuration. Another program can remove it at once; then it is
- * pulled again.
+ * Pulls the image and returns its configuration. Pulls again if another program removes the image
+ * right after the pull.
  */
 export async function pullImage(
   deps: ImageDeps,
@@ -69,7 +66,7 @@ export async function pullImage(
   );
 }
 
-/** Pulls the image, after room was made for it. */
+/** Makes room for the image, then pulls it. */
 export async function pull(deps: ImageDeps, image: string, context: TaskContext): Promise<void> {
   const { signal, logStep } = context;
   const once = (): Promise<void> =>
@@ -87,7 +84,7 @@ export async function pull(deps: ImageDeps, image: string, context: TaskContext)
     await failPoint('pull.before');
     await once().catch(async (error: unknown) => {
       if (!(error instanceof TaskFailure && error.code === 'disk_full')) throw error;
-      // The size of an image is known only when its layers are unpacked.
+      // The size of an image is known only after its layers are unpacked.
       logStep('pull', 'the disk is full; evicting what can go, and pulling again');
       expected.release();
       await deps.keepRoom(signal, { wanted: 2 * expected.bytes || PULL_ROOM, recount: true });
@@ -101,8 +98,8 @@ export async function pull(deps: ImageDeps, image: string, context: TaskContext)
 }
 
 /**
- * Refuses an image that cannot run before anything stops, and says in the story what the image asks
- * for and does not get.
+ * Refuses an image that cannot run, before any container stops. Adds notes about image settings
+ * that Berth ignores.
  */
 export function checkImage(
   { arch }: Pick<ImageDeps, 'arch'>,

@@ -1,18 +1,17 @@
 /**
- * deploy: starts one container beside the one that serves now, and reports its port only after it
- * answered from outside.
+ * Task `deploy`: starts a container beside the one that serves now, and reports its port only after
+ * it has answered a probe from outside.
  *
- *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest ->
- *   (recreate: stop the old containers) -> run on a port of its own -> probe -> restart policy ->
- *   report
+ *   adopt or remove containers of previous attempts -> prepare datasets -> pull by digest ->
+ *   (recreate: stop the old containers) -> run on its own port -> probe -> restart policy -> report
  *
- * When a step fails, the attempt sends the container's last log lines and removes it. The container
- * that served before goes on serving; with `recreate` it is started again. The restart policy comes
- * last: before it, an exit is final and has its exit code.
+ * If a step fails, the attempt sends the container's last log lines and removes the container. The
+ * old container keeps serving; with `recreate` it is restarted. The restart policy is set last,
+ * because before that, an exit is final and keeps its exit code.
  *
  * An attempt removes only its own container (attempt-container.ts), because a later attempt, even
- * of another agent, might have adopted one. The retire task removes the containers of other
- * deployments, when the new version is live.
+ * one of another agent, might have adopted a container. The retire task removes containers of other
+ * deployments after the new version is live.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
@@ -42,7 +41,7 @@ import { type StartDeps, startContainer } from './start-container.ts';
 import { type Handler, NO_DATASETS, type Product, type TaskContext, traced } from './task.ts';
 import { type AnswerDeps, keepRunning, untilHealthy } from './until-healthy.ts';
 
-/** The parts of each step, and those that the task protects while it runs. */
+/** The dependencies of all steps, and the parts that a running task protects. */
 export type DeployDeps = ImageDeps &
   StartDeps &
   AnswerDeps &
@@ -52,7 +51,7 @@ export type DeployDeps = ImageDeps &
     locks: Locks;
     networks: Pick<Networks, 'protect' | 'cleanLater'>;
     secretFiles: Pick<SecretFiles, 'protect' | 'cleanLater'>;
-    /** Null on a node that takes no datasets. */
+    /** Null on a node without datasets. */
     prepare: Prepare | null;
   };
 
@@ -65,8 +64,8 @@ export const createDeployHandler =
         'task_failed',
         'the task names no deployment; this is a fault of the control plane',
       );
-    // Two tasks of one deployment at the same time are a lost task and its successor: the first
-    // cleans up, then the second starts.
+    // If two tasks of one deployment overlap, the first one was lost and the second is its
+    // successor: the second waits until the first has cleaned up.
     const unlock = await deps.locks.acquire(`deployment ${deployment}`, context.signal);
     const release = protectParts(deps, task, deployment);
     try {
@@ -78,7 +77,7 @@ export const createDeployHandler =
     }
   };
 
-/** Keeps the parts of this deployment from being removed until the returned function is called. */
+/** Protects the parts of this deployment from removal until the returned function is called. */
 function protectParts(deps: DeployDeps, { payload }: DeployTask, deployment: string): () => void {
   const releases = [
     ...imageNames(payload).map((name) => deps.images.protect(name)),
@@ -131,8 +130,8 @@ async function deploy(
 }
 
 /**
- * Undoes the datasets, after the container: a container that any attempt started must not lose its
- * mounts.
+ * Removes the mounts of the datasets after the container. A container that any attempt started must
+ * not lose its mounts.
  */
 async function undoDatasets(
   { docker, prepare }: DeployDeps,
@@ -151,9 +150,9 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
   const { docker } = deps;
   const { task, context, container } = attempt;
   const { payload } = task;
-  // The image is protected by now, but its removal might have begun before.
+  // The image is protected now, but a removal that began earlier must finish first.
   await deps.images.removed();
-  // Only a digest can be trusted: a tag might have been moved to another image.
+  // Only a digest identifies the image: a tag might have been moved.
   const presentImage =
     payload.image_digest === null ? null : docker.imageConfig(payload.image, context.signal);
   const [adopted, imageOnNode] = await Promise.all([container.adopt(), presentImage]);
@@ -161,7 +160,7 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
     prepareDatasets(deps, attempt, adopted !== null),
   );
   const image = imageOnNode ?? (await imageFor(deps, attempt, adopted));
-  // A container that runs can outlive its image.
+  // A running container can outlive its image, so an adopted one might have none to check.
   if (image !== null) checkImage(deps, attempt, image, data.mounts);
   const others = payload.replace === 'recreate' ? await otherContainers(deps, attempt) : [];
   try {
@@ -184,7 +183,7 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
   }
 }
 
-/** Null: the image of an adopted container is gone. */
+/** Returns the image's configuration; null if the image of an adopted container was removed. */
 const imageFor = (
   deps: DeployDeps,
   { task: { payload }, context }: DeployAttempt,
@@ -194,7 +193,7 @@ const imageFor = (
     ? pullImage(deps, payload.image, context)
     : deps.docker.imageConfig(payload.image, context.signal);
 
-/** The engine’s errors about an image that it does not have. */
+/** Matches the engine’s errors for a missing image. */
 const NO_IMAGE = /no such image|unable to find image|image not known/i;
 
 async function startWithImage(
@@ -207,7 +206,7 @@ async function startWithImage(
     return await startContainer(deps, attempt, options);
   } catch (error) {
     if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
-    // Another program removed it, perhaps the agent of another role on this machine.
+    // Another program removed the image, perhaps the agent of another role on this machine.
     context.logStep('pull', 'the image was removed from this node meanwhile');
     await container.remove();
     await pull(deps, task.payload.image, context);
@@ -216,9 +215,7 @@ async function startWithImage(
 }
 
 const NO_DATA: Prepared = { mounts: [], datasets: [] };
-/**
- * Prepares the mounts of the container; for an adopted container, returns the mounts that it has.
- */
+/** Prepares the container's mounts; for an adopted container, returns its existing mounts. */
 async function prepareDatasets(
   { prepare }: DeployDeps,
   { task, deployment, context }: DeployAttempt,
@@ -230,7 +227,7 @@ async function prepareDatasets(
   return { mounts: [], datasets: await prepare.mounted(task, deployment, context.attempt) };
 }
 
-/** Removes this attempt’s container and starts the container that it stopped. */
+/** Removes this attempt’s container, and restarts the container that this attempt stopped. */
 async function undo(
   docker: Docker,
   { container, context: { signal, logStep } }: DeployAttempt,
@@ -239,8 +236,8 @@ async function undo(
   await failPoint('undo.before');
   await container.remove();
   await failPoint('undo.after');
-  // The attempt that has the task now has stopped the old container or will: starting it would run
-  // two versions at once.
+  // The new attempt has stopped the old container or will stop it, so restarting it could run two
+  // versions at once.
   const isLost = signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'lost';
   if (old === undefined || isLost) return;
   logStep('deploy', `restarting ${old.name}`);

@@ -1,6 +1,6 @@
 /**
- * look: reads the tip of a branch from the git server, for the decision about a push; or what a
- * repository has for a new project. It builds nothing.
+ * Task `look`: reads the tip of a branch for the decision about a push, or inspects a repository
+ * for a new project. It builds no image.
  */
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';

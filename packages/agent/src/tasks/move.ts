@@ -1,12 +1,14 @@
 /**
- * move: copies the volumes of a project to another node. Both ends have a task, and the control
- * plane passes the bytes.
+ * Task `move`: copies the volumes of a project to another node. Both nodes have a task, and the
+ * control plane passes on the bytes.
  *
- *   send      check that nothing of the project runs -> tar -> chunks -> read all files again -> report their digest
- *   receive   chunks -> tar below volumes/.incoming -> flush -> read all files -> rename to its place -> report their digest
+ *   send      check that no container of the project runs -> tar -> chunks ->
+ *             read all files again -> report their digest
+ *   receive   chunks -> tar below volumes/.incoming -> flush -> read all files ->
+ *             rename to the final place -> report their digest
  *
- * The control plane uses the new copy only if both digests are equal. The sender changes nothing. A
- * sender that begins again, or a receiver that does, starts a new stream.
+ * The control plane uses the new copy only if both digests are equal. The sender changes no files.
+ * If sender or receiver restarts, a new stream begins.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -26,13 +28,13 @@ import { TaskFailure } from '../failures.ts';
 import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
 export type MoveDeps = {
-  /** Null on a node that takes no volumes. */
+  /** Null on a node without volumes. */
   volumes: Volumes | null;
   chunks: ChunkClient;
   listContainers: ListNodeContainers;
   locks: Locks;
   inherit: NodeJS.ProcessEnv;
-  /** The task fails if no chunk passes for this time. */
+  /** The task fails after this time in ms without a chunk. */
   stallMs?: number;
 };
 type MoveTask = TaskOf<'move'>;
@@ -40,10 +42,10 @@ type Of = { taskId: string; lease: string; signal: AbortSignal };
 
 const STALL_MS = 5 * 60_000;
 const MAX_RESTARTS = 10;
-/** Between two requests of a receiver whose chunk is at another control plane. */
+/** Pause in ms between two requests of a receiver whose chunk is at another control plane. */
 const AGAIN_MS = 20;
 
-/** The other node restarted the transfer. */
+/** Thrown when the other node has restarted the transfer. */
 class Restart extends Error {
   override name = 'Restart';
   readonly chunk: TakenChunk | null;
@@ -183,8 +185,8 @@ async function receive(parts: Parts, task: MoveTask, context: TaskContext): Prom
     logStep('move', `received ${result.files} files, ${result.bytes} bytes`);
     return result;
   } catch (error) {
-    // After a restart the next attempt goes on; a task that failed or ended elsewhere leaves
-    // nothing.
+    // After a shutdown, the next attempt continues with the received files. In all other cases they
+    // are removed.
     if (signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'shutdown')
       throw error;
     await incoming
@@ -194,7 +196,7 @@ async function receive(parts: Parts, task: MoveTask, context: TaskContext): Prom
   }
 }
 
-/** Receives one whole stream. If the sender begins again in the middle, so does this. */
+/** Receives one complete stream. Restarts if the sender restarts. */
 async function receiveAll(parts: Parts, task: MoveTask, context: TaskContext): Promise<void> {
   const { volumes, inherit } = parts;
   const { signal } = context;
@@ -228,7 +230,7 @@ async function receiveAll(parts: Parts, task: MoveTask, context: TaskContext): P
     if (end === null) throw new TaskFailure('volume_failed', 'tar ended before the data did');
     await syncFileSystem(root, inherit, signal);
     await incoming.complete();
-    // Confirms the last chunk. If it gets lost, the report of this task tells the same.
+    // Confirms the last chunk. If the confirmation is lost, the report of this task replaces it.
     await parts.chunks
       .take(of, { ...(end as { stream: string; number: number }), wait: 0 })
       .catch(() => null);

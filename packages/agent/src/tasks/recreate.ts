@@ -1,6 +1,6 @@
 /**
- * Strategy recreate (never two writers): all other containers of the project stop before the new
- * one starts.
+ * Implements the strategy `recreate` (never two writers): all other containers of the project stop
+ * before the new one starts.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -14,7 +14,7 @@ export type RecreateDeps = {
   listContainers: ListNodeContainers;
 };
 
-/** Stops the containers, one after the other. */
+/** Stops the containers one after the other. */
 export async function stopOthers(
   { docker }: Pick<RecreateDeps, 'docker'>,
   { task: { payload }, context }: DeployAttempt,
@@ -43,13 +43,16 @@ export async function otherContainers(
     .sort((a, b) => generation(b) - generation(a));
 }
 
-/** Returns at most one container: the one that served, else the newest that ran. */
+/**
+ * Returns the container that served before, else a running one. If `replaces` is unknown and no
+ * container runs, returns the newest one.
+ */
 export function containerToRestart(
   others: readonly Container[],
   { replaces }: DeployTask['payload'],
 ): Container | undefined {
   const serving = others.find((c) => c.labels[LABELS.deployment] === replaces);
-  // `replaces` is unknown and none runs: an earlier attempt stopped them and was killed.
+  // `replaces` is unknown and no container runs: a previous attempt stopped them and was killed.
   return (
     serving ??
     others.find((c) => c.state === 'running') ??
@@ -58,8 +61,8 @@ export function containerToRestart(
 }
 
 /**
- * Text for a stopped container that did not serve: a leftover that will be removed, or one that the
- * control plane does not know.
+ * Describes a stopped container that did not serve: a leftover that will be removed, or one that
+ * the control plane does not know.
  */
 const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =>
   replaces === undefined || old.labels[LABELS.deployment] === replaces

@@ -1,9 +1,9 @@
 /**
- * retire: runs after the route was switched. It lets requests in flight finish, stops and removes
- * the old containers, and gives the new container its stable name `svc-{domain_prefix}`. Containers
- * are found by label, never by name, and every step can be repeated. `stop` and `start` serve
- * projects of which two versions must not run at once: a version on another node stops before the
- * new one starts, and starts again if the new one fails.
+ * Task `retire`: runs after the route was switched. It waits for requests in flight, stops and
+ * removes the old containers, and gives the new container its stable name `svc-{domain_prefix}`.
+ * Finds containers by label, never by name, and can repeat every step. `stop` and `start` are for
+ * projects that must not run two versions at once: a version on another node stops before the new
+ * one starts, and starts again if the new one fails.
  */
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -27,11 +27,9 @@ export type RetireDeps = {
   locks: Locks;
   networks: Pick<Networks, 'cleanLater'>;
   secretFiles: Pick<SecretFiles, 'cleanLater'>;
-  /** Null on a node that takes no datasets. */
+  /** Null on a node without datasets. */
   data: Pick<DatasetParts, 'inventory' | 'sweepMounts'> | null;
-  /**
-   * Returns `{registry}/{project}` for the name of a project; null while the registry is unknown.
-   */
+  /** Returns `{registry}/{project}` for a project's name; null while the registry is unknown. */
   repositoryOf: (project: string) => string | null;
 };
 
@@ -49,11 +47,12 @@ export function createRetireHandler({
     const { payload } = task;
     const list: ListNodeContainers = (labels) =>
       listContainers({ ...labels, [LABELS.project]: payload.project_id }, context.signal);
-    // Tasks give the stable name in their order: an earlier task can still drain the container that
-    // has it. Draining and removing do not wait for the turn: otherwise old versions would pile up
-    // when new ones arrive faster than old ones drain.
+    // Tasks assign the stable name in their order, because a previous task might still drain the
+    // container that has it. Draining and removing do not wait for the lock: otherwise old versions
+    // would pile up if new versions arrive faster than old ones drain.
     const turn = locks.acquire(`retire ${payload.project_id}`, context.signal);
-    // The turn can be rejected before this task awaits it; the rejection is seen at the await.
+    // The lock can be rejected before this task awaits it; the later await still sees the
+    // rejection.
     turn.catch(() => undefined);
     try {
       const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
@@ -93,14 +92,14 @@ export function createRetireHandler({
       if (start !== null) await restart(docker, start, list, context);
       if (payload.keep !== null) await giveStableName(docker, payload.keep, list, context);
     } finally {
-      // A turn that never came needs no release.
+      // If the lock was never acquired, there is no release.
       void turn.then(
         (unlock) => unlock(),
         () => undefined,
       );
     }
-    // Remove the mount folders of retired deployments, which pin versions. If it fails, the next
-    // retire task does it.
+    // Remove the mount folders of retired deployments, which pin versions. If this fails, the next
+    // retire task repeats it.
     await data?.sweepMounts(context.signal).catch((error: unknown) => {
       context.signal.throwIfAborted();
       context.logStep(
@@ -140,8 +139,8 @@ async function stopWithoutRemoving(
   { stop_grace_seconds }: RetirePayload,
   context: TaskContext,
 ): Promise<void> {
-  // Stop exited containers too: a container without a recorded stop is started again after an
-  // engine restart (revive.ts).
+  // Stop exited containers too: without a recorded stop, revive.ts would start the container again
+  // after an engine restart.
   context.logStep('retire', `stopping ${container.name} without removing it: ${reason}`);
   await stopContainer(docker, container, stop_grace_seconds, 'retire', context);
 }
@@ -170,7 +169,7 @@ async function giveStableName(
   { signal, logStep }: TaskContext,
 ): Promise<void> {
   const container = (await list({ [LABELS.deployment]: target.deployment_id }))[0];
-  // A newer deployment has retired the container already; the next registration reports it.
+  // A newer deployment has already retired the container; the next registration reports this.
   if (container === undefined)
     return logStep('retire', `no container to rename to ${target.name}: it was removed`);
   if (container.name === target.name) return;

@@ -3,12 +3,15 @@
  * "Completion").
  *
  *   claim ──> work ──> flush the log ──> report ──> accepted (200)
- *     │ 404, 409          │                 │ 404, 409: another attempt has the task: discard the product
- *     └> not our task     └ meanwhile: renew at a third of the lease. 409, or no longer listed: `lost`; cancel requested: `cancelled`
+ *     │ 404, 409  │                        │ 404, 409: another attempt has the task:
+ *     │           │                        └> discard the product
+ *     └> not this agent's task
+ *                 └ meanwhile: renew after each third of the lease;
+ *                   409, or no longer listed: `lost`; cancel requested: `cancelled`
  *
- * `cancelled` is reported. `lost` and `shutdown` are not: the work cleans up after itself. The
- * report is repeated until it is answered. If the process dies before that, the control plane
- * offers the task again.
+ * `cancelled` is reported. `lost` and `shutdown` are not: the work only cleans up after itself. The
+ * report is repeated until the control plane answers. If the process dies before that, the control
+ * plane offers the task again.
  */
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
@@ -37,12 +40,13 @@ import { nothingToDiscard } from './task.ts';
 import { TaskFailure, taskErrorOf } from '../failures.ts';
 
 /**
- * - `lost`: another agent has the task, or it was withdrawn.
- * - `shutdown`: the agent stopped first, and the task is offered again.
+ * How a task ended.
+ * - `lost`: another agent has the task, or the task was withdrawn.
+ * - `shutdown`: the agent stopped first, and the control plane offers the task again.
  */
 export const TASK_ENDS = ['completed', 'failed', 'cancelled', 'lost', 'shutdown'] as const;
 export type TaskEnd = (typeof TASK_ENDS)[number];
-/** Counts a task from its claim. Call the returned function once, when the task has ended. */
+/** Counts a claimed task. Call the returned function once, when the task has ended. */
 export type TaskMeter = { taskBegan(kind: string): (end: TaskEnd) => void };
 export type RunTaskDeps = {
   client: Client;
@@ -51,15 +55,17 @@ export type RunTaskDeps = {
   /** Called with the failure code of each failed task. */
   onFailure?: (code: string) => void;
   meter?: TaskMeter;
-  /** Null or absent: traces are off. */
+  /** Null or absent if traces are off. */
   tracing?: Tracing | null;
 };
 
-/** Limit in ms for sending the last lines: the control plane accepts log batches for as long. */
+/**
+ * Timeout in ms for sending the last lines: the control plane accepts log batches for this long.
+ */
 const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
-/** The state of one run. The functions below take it first. */
+/** The state of one run, and first parameter of the functions below. */
 type Run = {
   task: Task;
   client: Client;
@@ -67,21 +73,21 @@ type Run = {
   log: Logger;
   onFailure: ((code: string) => void) | undefined;
   span: TaskContext['span'];
-  /** Aborted with the reason when the work has to stop. */
+  /** Aborted, with the reason, when the work must stop. */
   work: AbortController;
-  /** Ends the claim and the report too. Only a shutdown aborts it. */
+  /** Aborted only by a shutdown. Also ends the claim and the report. */
   life: AbortController;
-  /** Facts and lines for the story. A failure and a cancellation report them too. */
+  /** Facts and notes for the deployment. A failed or cancelled run reports them too. */
   facts: TaskFacts;
   notes: TaskNote[];
-  /** A container that can still run although the task failed. */
+  /** A container that might still run although the task failed. */
   leftContainer: Pick<TaskReport, 'container_id'>;
-  /** The end that was reported. */
+  /** The outcome that was reported. */
   reportedEnd: TaskEnd;
   failureCode: string | null;
   countEnd: (end: TaskEnd) => void;
 };
-/** The part of a run that begins with its claim. */
+/** The part of a run that follows the claim. */
 type Attempt = {
   claim: TaskClaim;
   headers: Record<string, string>;
@@ -222,15 +228,15 @@ async function workAndReport(run: Run, attempt: Attempt): Promise<TaskOutcome> {
   let product = await perform(run, attempt);
   const { signal } = run.work;
   const why = signal.aborted ? (signal.reason as Stopped).why : null;
-  // A running container stays: the task is offered again, and the next attempt adopts the
-  // container.
+  // Keep a running container: the control plane offers the task again, and the next attempt adopts
+  // the container.
   if (why === 'shutdown') return 'shutdown';
   if (why === 'lost') {
     await discard(run, product);
     return 'lost';
   }
   if (why === 'cancelled' && product.report.status === 'completed') {
-    // The cancellation came at the end of the work: the finished product is discarded.
+    // The cancellation came after the work had finished: discard the product.
     if (!(await discard(run, product)))
       run.leftContainer = { container_id: product.report.container_id ?? null };
     product = failed(CANCELLED, { ...run.facts, ...run.leftContainer });
@@ -242,7 +248,7 @@ async function workAndReport(run: Run, attempt: Attempt): Promise<TaskOutcome> {
   return deliver(run, product, attempt.headers);
 }
 
-/** Does the work of the task. A failure and a cancellation are products too. */
+/** Does the work of the task. Returns a failure or a cancellation as a product too. */
 async function perform(run: Run, attempt: Attempt): Promise<Product> {
   const { signal } = run.work;
   const context = contextOf(run, attempt);
@@ -292,7 +298,7 @@ const contextOf = (run: Run, { claim, redact, shipper, progress }: Attempt): Tas
   ...defined({ span: run.span }),
 });
 
-/** Sends the report until it is answered. */
+/** Sends the report until the control plane answers. */
 async function deliver(
   run: Run,
   product: Product,
@@ -314,7 +320,7 @@ async function deliver(
       log.info({ err: error }, 'the report came too late; the product is discarded');
       return 'lost';
     }
-    // The report is invalid; the task must end all the same, as failed.
+    // The control plane refused the report as invalid. End the task as failed.
     log.error({ err: error }, 'the control plane refused the report');
     await complete(run, headers, refusedReport(error));
   }
@@ -347,7 +353,7 @@ function refusedReport(error: unknown): TaskReport {
   return failed({ code: 'task_failed', message: message.slice(0, 4000) }).report;
 }
 
-/** Returns whether it succeeded. */
+/** Discards the product. Returns whether this succeeded. */
 const discard = ({ log }: Run, product: Product): Promise<boolean> =>
   product.discard().then(
     () => true,
@@ -357,20 +363,20 @@ const discard = ({ log }: Run, product: Product): Promise<boolean> =>
     },
   );
 
-/** Adds headers to each request. */
+/** Returns a client that adds the headers to each request. */
 const withHeaders = (client: Client, more: Record<string, string>): Client => ({
   call: (name, input) => client.call(name, { ...input, headers: { ...more, ...input.headers } }),
   exchange: (name, input) =>
     client.exchange(name, { ...input, headers: { ...more, ...input.headers } }),
 });
 
-/** Values that must not be in a log: secrets of the project and its access to git. */
+/** Returns values that must not appear in a log: the project's secrets and its git credentials. */
 const secretsIn = ({ secrets, git }: TaskClaim): string[] => [
   ...(secrets ?? []).map(({ value }) => value),
   ...[git?.token?.token, git?.deploy_key?.private_key].filter((value) => value !== undefined),
 ];
 
-/** 404: unknown task; 409: the lease is stale or the task has ended. */
+/** 404 means an unknown task; 409 means that the lease is stale or the task has ended. */
 const isLost = (error: unknown): boolean =>
   error instanceof ApiError && (error.status === 404 || error.status === 409);
 
@@ -390,9 +396,9 @@ const failed = (
 });
 
 /**
- * Time until the next renewal in ms: a third of the lease's length, because the two clocks can be
- * hours apart. If the control plane does not send the length, a third of the time until the lease
- * expires, between 1 and 20 s.
+ * Returns the time until the next renewal in ms: a third of the lease's length, because the two
+ * clocks can differ by hours. If the control plane does not send the length, a third of the time
+ * until the lease expires, between 1 and 20 s.
  */
 export function renewIn(
   lease: Pick<TaskClaim, 'lease_expires_at' | 'lease_seconds'>,
@@ -424,7 +430,7 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
   }
 }
 
-/** A newer control plane can know more kinds of tasks than this agent. */
+/** A newer control plane can send kinds of tasks that this agent does not know. */
 function unknownKind(task: never): Promise<Product> {
   return Promise.reject(
     new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`),

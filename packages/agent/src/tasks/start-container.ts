@@ -1,6 +1,6 @@
 /**
- * Starts the container of a deployment: with its mounts, its secrets, its limits, in the network of
- * its project, and on a free port of this node.
+ * Starts the container of a deployment with its mounts, secrets and limits, in the project's
+ * network, and on a free port of this node.
  */
 import { defined } from '@berth/kit/defined';
 import { messageOf } from '@berth/kit/message-of';
@@ -21,13 +21,13 @@ export type StartDeps = {
   networks: Pick<Networks, 'of' | 'forget'>;
   hostPorts: HostPorts;
   secretFiles: Pick<SecretFiles, 'fill'>;
-  /** Null on a node that takes no datasets. */
+  /** Null on a node without datasets. */
   prepare: Pick<Prepare, 'checkWritten'> | null;
-  /** Null on a node that takes no volumes. */
+  /** Null on a node without volumes. */
   volumes: Pick<Volumes, 'mounts'> | null;
   publishIp: string | undefined;
   pidsLimit: number;
-  /** Memory limit in bytes of projects that set none. */
+  /** Memory limit in bytes for projects that set none. */
   defaultMemory: number | undefined;
   logMaxSize: string;
   logMaxFiles: number;
@@ -40,12 +40,12 @@ type StartOptions = {
 };
 type Unplaced = Omit<RunSpec, 'hostPort'>;
 
-/** Ports that a start tries at most: each refusal of the engine takes a moment. */
+/** Maximum number of ports to try in one start, because each refusal of the engine takes time. */
 const PORT_TRIES = 50;
 /**
- * A container inherits the labels of its image. A Traefik that reads this engine's labels would
- * route any host to the container, without a login. This label makes such a Traefik ignore the
- * container.
+ * A container inherits the labels of its image. If a Traefik reads the labels of this engine, an
+ * image could route any host to its container, without a login. This label makes such a Traefik
+ * ignore the container.
  */
 const NO_ROUTERS = { 'traefik.enable': 'false' };
 
@@ -63,8 +63,8 @@ export async function startContainer(
     return await runInNetwork(deps, attempt, spec, options.mounts);
   } catch (error) {
     if (!isNameTaken(error)) throw error;
-    // A foreign container has the name and must stay. Berth finds containers by label; the name is
-    // for people.
+    // Another container, which is not Berth's, has the name and must stay. Berth finds containers
+    // by label; the name is for people.
     const name = `${spec.name}-${task.id.slice(-8)}`;
     container.willStart(name);
     context.logStep(
@@ -75,7 +75,7 @@ export async function startContainer(
   }
 }
 
-/** Runs the container, once more in a new network if somebody removed the network of the project. */
+/** Runs the container. Retries once in a new network if the project's network was removed. */
 async function runInNetwork(
   deps: StartDeps,
   attempt: DeployAttempt,
@@ -86,7 +86,7 @@ async function runInNetwork(
     return await runOnFreePort(deps, attempt, spec, mounts);
   } catch (error) {
     if (spec.network === null || !isNetworkMissing(error)) throw error;
-    // The engine allows the removal while no container runs in the network.
+    // The engine allows the removal of a network in which no container runs.
     const { task, container, context } = attempt;
     deps.networks.forget(task.payload.project_id);
     await container.remove();
@@ -95,7 +95,7 @@ async function runInNetwork(
   }
 }
 
-/** Runs the container on a port of PUBLISH_PORTS that no other program has. */
+/** Runs the container on a free port of PUBLISH_PORTS. */
 async function runOnFreePort(
   deps: StartDeps,
   attempt: DeployAttempt,
@@ -123,7 +123,9 @@ async function runOnFreePort(
   }
 }
 
-/** Here the container starts, right after the check of the folders that it can write to. */
+/**
+ * Checks the folders that the container can write to, and starts the container right afterwards.
+ */
 async function runChecked(
   { docker, prepare }: StartDeps,
   { task, context }: DeployAttempt,
@@ -172,8 +174,8 @@ async function containerSpec(
       ...secretLabels(context),
       ...defaultMemoryLabel(deps, payload),
     },
-    // Programs read their port from PORT, as on other platforms, unless the project sets PORT
-    // itself.
+    // Programs read their port from PORT, as on other platforms. A PORT that the project sets takes
+    // precedence.
     env: { PORT: String(payload.container_port), ...payload.env },
     secretEnv: Object.fromEntries(
       context.secrets.filter((s) => s.as === 'env').map(({ name, value }) => [name, value]),
@@ -209,7 +211,7 @@ const secretLabels = ({ secrets, secretsDigest }: TaskContext): Record<string, s
         [LABELS.secret_names]: secrets.map(({ name }) => name).join(','),
       };
 
-/** The label tells the default limit of this node from a limit that somebody changed by hand. */
+/** The label distinguishes the node's default limit from a limit that a person changed later. */
 const defaultMemoryLabel = (
   { defaultMemory }: Pick<StartDeps, 'defaultMemory'>,
   { memory_bytes }: DeployTask['payload'],
@@ -232,7 +234,7 @@ async function mountVolumes(
   return volumes.mounts(project_id, requested, userOf);
 }
 
-/** Memory limit of the container in bytes; null: no limit. */
+/** Returns the memory limit of the container in bytes; null if it has none. */
 export const memoryOf = (
   { defaultMemory }: Pick<StartDeps, 'defaultMemory'>,
   { memory_bytes }: DeployTask['payload'],

@@ -4,7 +4,7 @@ import type { TaskContext } from './task.ts';
 const KILLED = 137;
 
 /**
- * Stops a container and says in the story if its grace period ended without an end of its program.
+ * Stops a container. Adds a log line and a note if its program was killed after the grace period.
  */
 export async function stopContainer(
   docker: Pick<Docker, 'stop' | 'inspect'>,

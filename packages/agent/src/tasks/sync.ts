@@ -1,4 +1,6 @@
-/** sync: copies one dataset into this node's cache before a deployment needs it (prewarming). */
+/**
+ * Task `sync`: copies one dataset into this node's cache before a deployment needs it (prewarming).
+ */
 import type { Cache } from '../data/cache.ts';
 import { createReporters } from '../data/prepare.ts';
 import { versionText } from '../data/wanted-version.ts';

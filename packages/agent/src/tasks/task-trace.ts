@@ -1,6 +1,6 @@
 /**
- * Spans of one task: the task itself, and its steps. They belong to the trace of its deployment
- * (kit/tracing.ts).
+ * Creates the spans of one task: the task itself and its steps. They belong to the trace of its
+ * deployment (kit/tracing.ts).
  */
 import { newSpanId, newTraceId, traceOf, traceparent } from '@berth/kit/trace-ids';
 import type { Tracing } from '@berth/kit/spans';
@@ -11,7 +11,7 @@ export type TaskTrace = {
   /** Headers for requests to the control plane. */
   headers: { traceparent: string };
   span(name: string): (failed?: boolean) => void;
-  /** Call once. */
+  /** Ends the span of the task. Call this once. */
   end(outcome: string, code: string | null): void;
 };
 

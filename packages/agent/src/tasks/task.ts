@@ -6,47 +6,46 @@ import type { TaskKind } from '@berth/wire/vocabulary';
 
 export type TaskContext = {
   attempt: number;
-  /** The lease token, for requests of the work itself. */
+  /** The lease token, for requests that the work itself sends. */
   lease?: string;
   /** Access to the repository; absent or null if the control plane sends none. Never log it. */
   git?: GitAccess | null;
-  /** Aborted with `Stopped` as its reason. The handler then cleans up and rejects. */
+  /** Aborted with `Stopped` as its reason. The handler must then clean up and reject. */
   signal: AbortSignal;
   log(line: LogLineIn): void;
   /**
-   * For a program that prints a lot: it waits while the promise is pending. Null: the log has room.
+   * Returns a promise to wait for if the log is full, or null. A program with much output waits
+   * until the promise resolves.
    */
   room(): Promise<void> | null;
-  /** Adds a line of the agent itself to the deployment log. */
+  /** Adds a message of the agent to the deployment log. */
   logStep(step: string, text: string): void;
-  /** Begins a span of the trace; call the returned function at its end. Absent: traces are off. */
-  span?: (name: string) => (failed?: boolean) => void;
   /**
-   * Secrets of the claim. Everything that is logged or reported passes a filter that removes their
-   * values.
+   * Begins a span of the trace. Call the returned function at the end of the span. Absent if traces
+   * are off.
    */
+  span?: (name: string) => (failed?: boolean) => void;
+  /** Secrets of the claim. A filter removes their values from all logged or reported text. */
   secrets: readonly ClaimedSecret[];
-  /** Changes with a name or a value of `secrets`; null without secrets. */
+  /** Digest that changes with the name or value of any secret; null without secrets. */
   secretsDigest: string | null;
-  /** Reports the progress of the copies of datasets. Only the newest report is sent. */
+  /** Reports the progress of dataset copies. Only the newest report is sent. */
   progress(datasets: readonly CopyProgress[]): void;
   /**
-   * Sends facts at once, and again with the report, so that a failed, cancelled or lost attempt
-   * keeps them.
+   * Sends facts at once, and again with the report, so that they are kept if the attempt fails, is
+   * cancelled or is lost.
    */
   learned(facts: TaskFacts): void;
   /**
-   * Reports that a container of the failed or cancelled attempt can still run, because removing it
-   * failed: its id or its name.
+   * Reports the id or name of a container that might still run, because removing it failed, after a
+   * failed or cancelled attempt.
    */
   leaves?: (container: string) => void;
-  /**
-   * Adds a line to the story of the deployment; it is sent with the report, whatever the end is.
-   */
+  /** Adds a note to the deployment. The report includes the note, whatever the outcome is. */
   note(kind: string, message: string): void;
 };
 
-/** Runs one step of a task as a span of its trace. */
+/** Runs one step of a task as a span of the trace. */
 export async function traced<T>(
   { span }: Pick<TaskContext, 'span'>,
   name: string,
@@ -66,15 +65,14 @@ export async function traced<T>(
 export type Product = {
   report: TaskReport;
   /**
-   * Undoes the work when the control plane refuses the report, because another attempt has the
-   * task.
+   * Undoes the work if the control plane refuses the report because another attempt has the task.
    */
   discard(): Promise<void>;
 };
 
 /**
- * Rejects with TaskFailure (reported), Stopped (stopped.ts) or any other error (reported as
- * task_failed).
+ * Does the work of a task. Rejects with TaskFailure (reported), Stopped (stopped.ts) or any other
+ * error (reported as task_failed).
  */
 export type Handler<K extends TaskKind> = (
   task: TaskOf<K>,
@@ -82,7 +80,7 @@ export type Handler<K extends TaskKind> = (
 ) => Promise<Product>;
 export type Handlers = { [K in TaskKind]: Handler<K> };
 
-/** The failure text on a node without a dataset cache. */
+/** The failure message on a node without a dataset cache. */
 export const NO_DATASETS =
   'this node takes no datasets: it is not a deploy node, or its agent cannot write to SVC_ROOT ' +
   '(see the agent’s log)';

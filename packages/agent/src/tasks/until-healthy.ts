@@ -1,5 +1,5 @@
 /**
- * Waits for the first answer of a new container: a probe over HTTP from outside, then the
+ * Waits until a new container is healthy: probes it over HTTP from outside, then runs the
  * HEALTHCHECK of its image. Explains why a container does not answer.
  */
 import { failPoint } from '@berth/kit/fail-point';
@@ -16,12 +16,12 @@ import type { TaskContext } from './task.ts';
 
 export type AnswerDeps = {
   docker: Docker;
-  /** The address at which published ports of this node answer. */
+  /** The address on which this node's published ports answer. */
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
   /** Go's name of the architecture of the engine. */
   arch: () => string;
-  /** Memory limit in bytes of projects that set none. */
+  /** Memory limit in bytes for projects that set none. */
   defaultMemory: number | undefined;
 };
 
@@ -30,8 +30,8 @@ const SLOW_MS = 15_000;
 const IS_UP: readonly string[] = ['running', 'restarting', 'paused'];
 
 /**
- * Probes until the container answers, and returns its port on this node. Ends early when the
- * container exits, the deadline passes or the signal aborts.
+ * Probes until the container answers, and returns its host port. Ends early if the container exits,
+ * the deadline passes or the signal aborts.
  */
 export async function untilHealthy(
   deps: AnswerDeps,
@@ -82,8 +82,8 @@ function watchExit(
   const watching = docker.waitExit(id, AbortSignal.any([signal, stopped.signal])).then(
     () => exited.abort(reason),
     (error: unknown) => {
-      // Only the watch failed: the probe has its own deadline, and the container's state is read at
-      // the end.
+      // Only the watch failed. The probe has its own deadline, and the container's state is read
+      // afterwards.
       if (stopped.signal.aborted || signal.aborted) return;
       logStep('probe', `watching the container for its exit failed: ${String(error)}`);
     },
@@ -117,13 +117,13 @@ type ProbeTarget = {
   id: string;
   host: string;
   hostPort: number;
-  /** The HEALTHCHECK of the image; null: it has none. */
+  /** The HEALTHCHECK of the image; null if it has none. */
   check: HealthCheck | null;
   /** Aborted when the task stops or the container exits. */
   alive: AbortSignal;
 };
 
-/** Probes the container, then runs its HEALTHCHECK, within the time of one probe. */
+/** Probes the container, then runs its HEALTHCHECK. Both share the time limit of one probe. */
 async function firstAnswer(
   { docker }: AnswerDeps,
   { task: { payload }, context }: DeployAttempt,
@@ -144,7 +144,7 @@ async function firstAnswer(
   return failure === null ? { kind: 'healthy' } : { kind: 'check failed', check, failure };
 }
 
-/** Explains why a container that runs is not healthy. */
+/** Explains why a running container is not healthy. */
 async function answerFailure(
   deps: AnswerDeps,
   attempt: DeployAttempt,
@@ -159,7 +159,7 @@ async function answerFailure(
     await sendLastLines(docker, id, context);
     return checkFailure(answer.check, answer.failure, payload.probe_seconds);
   }
-  // The watch might have missed the exit: an engine that restarts ends its containers too.
+  // The watch might have missed the exit, because a restart of the engine ends its containers too.
   if ((await docker.inspect(id, context.signal))?.state !== 'running')
     return downFailure(deps, attempt, id, image);
   const listeners = await listenersOf(id, docker);
@@ -175,8 +175,8 @@ async function answerFailure(
 }
 
 /**
- * Sets the restart policy. It does not start a container that exited before, for example after its
- * first answer.
+ * Sets the restart policy. The policy does not restart a container that has already exited, for
+ * example after its first answer.
  */
 export async function keepRunning(
   deps: AnswerDeps,
@@ -195,7 +195,7 @@ export async function keepRunning(
   if (await isDown()) throw await downFailure(deps, attempt, id, image);
 }
 
-/** Shows what a slow container listens on, long before its time is over. */
+/** Logs the ports on which a slow container listens, long before its deadline. */
 async function tellListeners(
   docker: AnswerDeps['docker'],
   id: string,
@@ -218,7 +218,7 @@ async function tellListeners(
   }
 }
 
-/** Explains why the container does not run. */
+/** Explains why the container is not running. */
 async function downFailure(
   deps: AnswerDeps,
   { task, context }: DeployAttempt,
@@ -245,7 +245,7 @@ async function downFailure(
   });
 }
 
-/** Returns the lines as one text. */
+/** Logs the container's last lines and returns them as one text. */
 async function sendLastLines(
   docker: AnswerDeps['docker'],
   id: string,

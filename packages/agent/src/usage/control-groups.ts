@@ -1,10 +1,11 @@
 /**
- * Finds and reads the control groups of containers, of version 2 and 1. The engine names a
- * container's group after its full id, so the group is found by that name, wherever the engine puts
- * it: `docker/ID`, `system.slice/docker-ID.scope`, below its `--cgroup-parent`.
+ * Finds and reads the control groups of containers, versions 2 and 1. The engine names a
+ * container's group after its full id, so the group is found by that name, wherever the engine
+ * creates it: `docker/ID`, `system.slice/docker-ID.scope`, or below its `--cgroup-parent`.
  *
  *   version 2   one hierarchy: /sys/fs/cgroup/…/ID
- *   version 1   one for each controller: /sys/fs/cgroup/memory/…/ID; `cpu` and `cpuacct` can be one, `cpu,cpuacct`
+ *   version 1   one hierarchy per controller: /sys/fs/cgroup/memory/…/ID;
+ *               `cpu` and `cpuacct` can share `cpu,cpuacct`
  */
 import { access, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,20 +13,17 @@ import { join } from 'node:path';
 export type GroupReading = {
   cpuSeconds: number | null;
   memoryBytes: number | null;
-  /** Null: no limit, or not known. */
+  /** Memory limit in bytes; null if there is none or it is unknown. */
   memoryLimit: number | null;
   oomKills: number | null;
-  /**
-   * Periods of the CPU limit, those in which it stopped the processes, and for how long. Null
-   * without a limit.
-   */
+  /** CPU throttling: periods, throttled periods and throttled time. Null without a CPU limit. */
   periods: number | null;
   throttledPeriods: number | null;
   throttledSeconds: number | null;
-  /** A process of the container as this process sees it; null if it sees none. */
+  /** Id of a process in the container, as seen by this process; null if none is visible. */
   pid: number | null;
 };
-/** Folders of the group, by controller. With version 2 they are one. */
+/** Folders of the group, by controller. In version 2 all are the same folder. */
 export type Group = {
   version: 1 | 2;
   memory: string | null;
@@ -34,16 +32,18 @@ export type Group = {
 };
 
 export type ControlGroups = {
-  /** Returns the groups of these containers. Containers without one are missing in the answer. */
+  /**
+   * Returns the groups of these containers. A container without a group is missing in the result.
+   */
   find(ids: readonly string[]): Promise<Map<string, Group>>;
-  /** Null: the group no longer exists. */
+  /** Reads a group; null if it no longer exists. */
   read(group: Group): Promise<GroupReading | null>;
 };
 
-/** Folders that one search reads. A machine has some hundreds. */
+/** Maximum number of folders that one search reads. A machine usually has some hundreds. */
 const MOST_FOLDERS = 20_000;
 const DEEPEST = 6;
-/** Version 1 writes the largest multiple of a page size for "no limit". */
+/** In version 1, "no limit" is the largest multiple of the page size. */
 const NO_LIMIT = 2 ** 62;
 
 export function createControlGroups(root = '/sys/fs/cgroup'): ControlGroups {
@@ -89,8 +89,8 @@ async function firstOf(
 }
 
 /**
- * Searches level by level, and ends as soon as all groups are found. A group of a container is not
- * searched.
+ * Searches level by level, and ends as soon as all groups are found. Does not search below a
+ * container's group.
  */
 async function search(root: string, ids: readonly string[]): Promise<Map<string, string>> {
   const missing = new Set(ids);
@@ -162,7 +162,7 @@ async function readFirst({ memory, cpu, cpuacct }: Group): Promise<GroupReading 
   };
 }
 
-/** A process outside this process's pid namespace is listed as 0. */
+/** Returns the first visible process: a process outside this pid namespace is listed as 0. */
 async function firstPid(dir: string): Promise<number | null> {
   const text = await readOrNull(join(dir, 'cgroup.procs'));
   const pid = (text ?? '')
@@ -173,8 +173,8 @@ async function firstPid(dir: string): Promise<number | null> {
 }
 
 /**
- * Received and sent bytes of all interfaces of a process's network, without the loopback; null if
- * they cannot be read.
+ * Returns the received and sent bytes on all interfaces of a process's network except loopback;
+ * null if they cannot be read.
  */
 export async function readNetwork(
   pid: number,
@@ -184,7 +184,8 @@ export async function readNetwork(
   return text === null ? null : parseNetwork(text);
 }
 /**
- * Parses /proc/net/dev (proc(5)): after the name, bytes received come first and bytes sent ninth.
+ * Parses /proc/net/dev (proc(5)): after the name, the first number is bytes received and the ninth
+ * is bytes sent.
  */
 export function parseNetwork(text: string): { rx: number; tx: number } | null {
   const rows = text.split('\n').flatMap((line) => {
@@ -200,18 +201,18 @@ export function parseNetwork(text: string): { rx: number; tx: number } | null {
   return Number.isSafeInteger(rx) && Number.isSafeInteger(tx) ? { rx, tx } : null;
 }
 
-/** Without the file cache that the kernel drops first: it fills any limit in time. */
+/** Subtracts the file cache that the kernel drops first, which would fill any limit over time. */
 const working = (used: number | null, droppable: number | null): number | null =>
   used === null ? null : Math.max(0, used - (droppable ?? 0));
 const scaled = (value: number | null, by: number): number | null =>
   value === null ? null : value / by;
 
-/** Null for an absent file and for `max`. */
+/** Parses a number; null for an absent file and for `max`. */
 function number(text: string | null): number | null {
   const trimmed = text?.trim() ?? '';
   return /^\d+$/.test(trimmed) ? Number(trimmed) : null;
 }
-/** Reads one line of a file with lines `name value`. */
+/** Reads one value from a file with lines `name value`. */
 function field(text: string | null, name: string): number | null {
   const value = new RegExp(`^${name} (\\d+)$`, 'm').exec(text ?? '')?.[1];
   return value === undefined ? null : Number(value);
@@ -223,7 +224,7 @@ async function foldersIn(dir: string): Promise<string[]> {
       .filter((entry) => entry.isDirectory())
       .map((entry) => entry.name);
   } catch {
-    // It ended meanwhile, there is no such hierarchy, or it is not readable.
+    // The folder was removed meanwhile, does not exist, or is not readable.
     return [];
   }
 }
@@ -233,8 +234,8 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   );
 /**
- * Null if the file does not exist or is not readable. An end of the container between two files
- * gives ENODEV.
+ * Returns null if the file does not exist or is not readable. If the container ends during the
+ * reading, the error is ENODEV.
  */
 const readOrNull = (path: string): Promise<string | null> =>
   readFile(path, 'utf8').catch(() => null);

@@ -1,6 +1,6 @@
 /**
- * Measures what the containers of this node use. Registrations tell it which containers exist, the
- * engine's events tell it about kills out of memory, and a reading reads the control groups.
+ * Measures the resource usage of this node's containers. Registrations tell it which containers
+ * exist, the engine's events report out-of-memory kills, and each reading reads the control groups.
  */
 import { defined } from '@berth/kit/defined';
 import type { ObservedContainer } from '@berth/wire/node';
@@ -16,34 +16,34 @@ import {
 import type { OomMemory } from './oom-memory.ts';
 
 export type Measured = {
-  /** Monotonic clock in ms. */
+  /** Time of the reading on the monotonic clock in ms. */
   readAt: number;
   project: string;
   point: Omit<SentPoint, 'age_ms'>;
 };
 
 export type Meter = {
-  /** Takes over a new list of this node's containers. */
+  /** Sets the new list of this node's containers. */
   seen(containers: readonly Container[]): void;
   /**
-   * The engine reported that memory ran out in this container, or in one that is not ours. Resolves
-   * when the kills are counted.
+   * Handles an out-of-memory event of the engine, possibly for a container that is not Berth's.
+   * Resolves when the kills are counted.
    */
   oomKilled(id: string): Promise<void>;
-  /** Reads the values of all running containers, one for each deployment. */
+  /** Reads the values of all running containers, one per deployment. */
   read(): Promise<Measured[]>;
-  /** The last reading. */
+  /** Returns the last reading. */
   last(): readonly Measured[];
   /** Returns the fields that a registration adds to a container. */
   notesOf(id: string): Pick<ObservedContainer, 'pressure' | 'metrics_problem'>;
-  /** Resolves when what must survive this process is on disk. */
+  /** Resolves when the counts that must survive a restart are on disk. */
   saved(): Promise<void>;
 };
 export type MeterDeps = {
   groups: ControlGroups;
   memory: OomMemory;
   network?: typeof readNetwork;
-  /** Called when `notesOf` of a container changed. */
+  /** Called when `notesOf` of a container has changed. */
   onChange: () => void;
   now?: () => number;
   clock?: () => number;
@@ -54,13 +54,13 @@ type MeteredContainer = {
   container: Container;
   group: Group | null;
   /**
-   * Events of this run. With control groups of version 1, there can be several for one kill, so the
-   * group's own number counts.
+   * Number of events in this run. In control groups version 1, one kill can cause several events,
+   * so the group's own counter is preferred.
    */
   reported: number;
-  /** Number of OOM kills at the last reading of the group. */
+  /** Number of OOM kills in the last reading of the group. */
   kills: number;
-  /** Whether an event arrived after the last reading of the group. */
+  /** True if an event has arrived since the last reading of the group. */
   isOpen: boolean;
   wasRead: boolean;
   window: Throttling[];
@@ -68,22 +68,22 @@ type MeteredContainer = {
   problem: string | null;
 };
 
-/** The share of throttled periods is taken over this time. */
+/** Period in ms over which the share of throttled periods is measured. */
 const WINDOW_MS = 5 * 60_000;
 /**
- * Begins at the first share, and ends below the second one, so that it does not change all the
- * time.
+ * A container counts as throttled from the first share on, until it falls below the second, so that
+ * the state does not flap.
  */
 const SLOWED = { from: 0.5, below: 0.25 };
 const NO_GROUP =
   'the agent finds no control group of the container; an agent in a container needs the ' +
   'control groups of the machine (cgroup: host)';
 
-/** The deps with their defaults, and what a meter knows. */
+/** The dependencies with defaults, and the state of the meter. */
 type Metering = Required<MeterDeps> & {
   byId: Map<string, MeteredContainer>;
   last: Measured[];
-  /** The notes of all containers when they were last compared; empty before. */
+  /** The notes of all containers at the last comparison; empty before. */
   notes: string;
 };
 
@@ -124,7 +124,7 @@ function takeOver(metering: Metering, containers: readonly Container[]): void {
     }),
   );
   memory.retainOnly(new Set(metering.byId.keys()));
-  // The engine's word for a run that ended, also while this process did not run.
+  // Also count kills in ended runs that the engine reports, even from a time when no agent ran.
   for (const one of metering.byId.values())
     if (one.container.state !== 'running' && one.container.oomKilled)
       count(metering, one, Math.max(1, killsByEvents(one)));
@@ -150,7 +150,7 @@ async function countOomKill(metering: Metering, id: string): Promise<void> {
   one.isOpen = true;
   one.group ??= (await groups.find([id])).get(id) ?? null;
   const reading = one.group === null ? null : await groups.read(one.group);
-  // A new run began, which counted this kill; or a reading was faster.
+  // A new run, or a faster reading, has already counted this kill.
   if (metering.byId.get(id) !== one || !one.isOpen) return;
   one.isOpen = false;
   if (reading !== null && reading.oomKills !== null) one.kills = reading.oomKills;
@@ -198,7 +198,7 @@ async function measure(metering: Metering, one: MeteredContainer): Promise<Measu
   }
   const readAt = clock();
   const traffic = reading.pid === null ? null : await network(reading.pid);
-  // The container was restarted or removed meanwhile: these values belong to another run.
+  // The container was restarted or removed meanwhile, so these values belong to another run.
   if (metering.byId.get(container.id) !== one) return null;
   throttle(one, reading, readAt);
   if (reading.oomKills !== null) one.kills = reading.oomKills;
@@ -234,7 +234,7 @@ function throttle(
     return;
   }
   one.window.push({ at, periods, throttled: throttledPeriods });
-  // The newest value that is as old as the window stays, to compare with.
+  // Keep the newest value that is at least as old as the window, for comparison.
   while ((one.window[1]?.at ?? Number.POSITIVE_INFINITY) <= at - WINDOW_MS) one.window.shift();
   const [first] = one.window;
   if (first === undefined || at - first.at < WINDOW_MS * 0.9) return;
@@ -243,8 +243,8 @@ function throttle(
 }
 
 /**
- * Records the kills of a run. A smaller count than the recorded one is ignored: the group can be
- * gone.
+ * Records the kills of a run. Ignores a count below the recorded one, because the group might no
+ * longer exist.
  */
 function count(
   { memory, now }: Metering,
@@ -253,7 +253,7 @@ function count(
 ): void {
   const recorded = memory.get(id);
   if (recorded === undefined) {
-    // The first reading can count kills of last week.
+    // A first reading can count old kills, so their time is unknown.
     const last_at = wasRead || reported > 0 ? now() : 0;
     if (inRun > 0) memory.set(id, { run: startedAt, before: 0, inRun, last_at });
   } else if (recorded.run !== startedAt) {
@@ -264,8 +264,8 @@ function count(
 }
 
 /**
- * Counts the kills when the group is gone or has no counter. Without any reading of the group, only
- * the events count.
+ * Returns the number of kills when the group no longer exists or has no counter. Without any
+ * reading of the group, only events count.
  */
 const killsByEvents = ({ reported, kills, problem }: MeteredContainer): number =>
   problem !== null ? Math.max(reported, kills) : kills + (reported > kills ? 1 : 0);
@@ -293,7 +293,7 @@ function pressureOf({ memory, now }: Metering, one: MeteredContainer): Pressure[
   return pressure;
 }
 
-/** Calls `onChange` if the notes differ from those at the last call. */
+/** Calls `onChange` if the notes have changed since the last call. */
 function announce(metering: Metering): void {
   const ids = [...metering.byId.keys()].sort();
   const text = JSON.stringify(ids.map((id) => [id, notesOf(metering, id)]));

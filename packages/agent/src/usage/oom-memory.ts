@@ -1,19 +1,19 @@
 /**
- * Remembers on disk which containers lost a process to their memory limit. Kernel and engine forget
- * it when a container restarts.
+ * Saves which containers lost a process to their memory limit: kernel and engine forget this when a
+ * container restarts.
  */
 import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
 
 export type OomRecord = {
-  /** Start of the container to which `inRun` belongs. */
+  /** Start time of the run to which `inRun` belongs. */
   run: string | null;
-  /** Kills of earlier runs. */
+  /** Number of kills in previous runs. */
   before: number;
-  /** Kills of this run. */
+  /** Number of kills in this run. */
   inRun: number;
-  /** The last kill, in ms since 1970. */
+  /** Time of the last kill in ms since 1970. */
   last_at: number;
 };
 
@@ -32,7 +32,7 @@ export async function createOomMemory(path: string, log: Logger): Promise<OomMem
     try {
       await writeFileWhole(path, JSON.stringify(Object.fromEntries(records)));
     } catch (err) {
-      // This process still has them in memory.
+      // The counts are still in memory of this process.
       log.warn({ err }, 'saving the out-of-memory kills of containers failed');
     }
   }

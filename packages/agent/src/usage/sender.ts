@@ -1,7 +1,7 @@
 /**
- * Reads and sends what containers use, once a minute. While no control plane answers, it keeps the
- * points of the last hour. The control plane says when the next reading is due; without an answer
- * it is due after a minute.
+ * Measures and sends the containers' resource usage once a minute. While no control plane answers,
+ * it keeps the points of the last hour. The control plane sets the time of the next reading;
+ * without an answer, the next reading is after a minute.
  */
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -22,7 +22,7 @@ const MINUTE_MS = 60_000;
 const FIRST_MS = 5_000;
 const KEPT_MS = 55 * MINUTE_MS;
 const MOST_KEPT = 20_000;
-/** A control plane of the previous version has no such route. */
+/** Wait of 10 min in ms if the control plane is an older version without this route. */
 const UNKNOWN_ROUTE_MS = 10 * MINUTE_MS;
 
 /** Runs until the signal aborts. */
@@ -31,7 +31,7 @@ export async function sendUsage(deps: UsageSenderDeps, signal: AbortSignal): Pro
   let waiting: Measured[] = [];
   let failures = 0;
 
-  /** Returns how long to wait for the next reading. */
+  /** Sends a reading. Returns the time in ms until the next one. */
   async function send(): Promise<number> {
     let nextMs = MINUTE_MS;
     for (let node = nodeId(); waiting.length > 0 && node !== null; node = nodeId()) {
@@ -63,7 +63,7 @@ export async function sendUsage(deps: UsageSenderDeps, signal: AbortSignal): Pro
         waiting = [];
         return UNKNOWN_ROUTE_MS;
       }
-      // A refused batch would be refused again.
+      // Do not repeat a batch that the control plane refused as invalid.
       if (error instanceof ApiError && (error.status === 400 || error.status === 422))
         waiting = waiting.slice(MAX_SENT_POINTS);
       if (failures === 0)

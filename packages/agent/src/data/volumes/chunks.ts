@@ -1,6 +1,6 @@
 /**
- * The requests of a move: one end sends numbered chunks to the control plane, the other end takes
- * them (wire/volume.ts).
+ * Sends and receives the chunks of a move: one end sends numbered chunks to the control plane, and
+ * the other end takes them (wire/volume.ts).
  */
 import { defined } from '@berth/kit/defined';
 import { ApiError, UnreachableError } from '@berth/wire/client';
@@ -16,14 +16,17 @@ export type TakenChunk = { stream: string; number: number; last: boolean; bytes:
 type Of = { taskId: string; lease: string; signal: AbortSignal };
 export type ChunkClient = {
   send(of: Of, chunk: TakenChunk): Promise<ChunkAnswer>;
-  /** Returns null if there is none yet. `wait: 0` only confirms the chunks before `number`. */
+  /**
+   * Takes the next chunk; null if there is none yet. `wait: 0` only confirms the chunks before
+   * `number`.
+   */
   take(
     of: Of,
     at: { stream: string | null; number: number; wait?: number },
   ): Promise<TakenChunk | null>;
 };
 
-/** The hold, and the time that a chunk can take on a slow line. */
+/** Timeout in ms: the long poll, plus 100 s for a chunk on a slow line. */
 const TIMEOUT_MS = (CHUNK_HOLD_SECONDS + 100) * 1000;
 
 export function createChunkClient(

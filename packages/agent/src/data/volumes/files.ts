@@ -1,7 +1,7 @@
 /**
- * The files of volumes as a tar stream, and the digest that proves a copy: both ends of a move read
- * every file and compare path, type, mode, owner, size and content. Sockets are left out: they mean
- * nothing without their process. Needs GNU tar.
+ * Packs the files of volumes into a tar stream, and computes a digest that proves the copy: both
+ * ends of a move read every file, and the digest covers path, type, mode, owner, size and content.
+ * Sockets are left out, because they are useless without their process. Needs GNU tar.
  */
 import { createHash } from 'node:crypto';
 import { lstat, readdir, readlink } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { TaskFailure } from '../../failures.ts';
 const KEEP = ['--numeric-owner', '--xattrs', '--xattrs-include=*', '--acls'] as const;
 type Options = { inherit: NodeJS.ProcessEnv; signal: AbortSignal };
 
-/** Reads the folders `names` of `root`. `onOutput` can be slow: tar waits for it. */
+/** Packs the folders `names` of `root`. If `onOutput` is slow, tar waits. */
 export async function packFolders(
   root: string,
   names: readonly string[],
@@ -36,7 +36,7 @@ export async function packFolders(
   );
 }
 
-/** Writes a stream of packFolders below `root`, with owners and modes. */
+/** Unpacks a stream of packFolders below `root`, with owners and modes. */
 export async function unpackFolders(
   root: string,
   input: AsyncIterable<Uint8Array>,
@@ -76,7 +76,10 @@ const TYPES: Record<number, string> = {
   0o060000: 'b',
 };
 
-/** Reads every file of the folders. Throws volume_failed if one changes meanwhile. */
+/**
+ * Reads every file of the folders and returns their digest. Throws volume_failed if a file changes
+ * meanwhile.
+ */
 export async function digestOf(
   root: string,
   names: readonly string[],
@@ -84,7 +87,7 @@ export async function digestOf(
 ): Promise<MoveResult> {
   const hash = createHash('sha256');
   const total = { files: 0, bytes: 0 };
-  /** Content of the files of one folder. */
+  /** Content digests of the files in one folder. */
   let sums = new Map<string, string>();
   let problem: string | null = null;
   const pool = createSha256Pool<{ path: Buffer; size: number }>({ workers: 1 }, (file, result) => {
@@ -97,7 +100,7 @@ export async function digestOf(
           ? 'changed while it was read'
           : `cannot be read (${result.code})`);
   });
-  /** First path of files with several names. */
+  /** First path of each file that has several hard links. */
   const linked = new Map<string, string>();
   const base = Buffer.from(root);
 

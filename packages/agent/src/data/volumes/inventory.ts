@@ -1,7 +1,7 @@
 /**
- * Reports the volumes on this node with their sizes, and deletes or sets aside those that the
- * control plane names, unless a container mounts them. Sizes are counted in the background, because
- * `du` of a large volume takes minutes.
+ * Reports the volumes on this node with their sizes. Deletes or sets aside the volumes that the
+ * control plane names, unless a container mounts them. Counts sizes in the background, because `du`
+ * of a large volume takes minutes.
  */
 import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,14 +16,17 @@ import { readMark, visible } from './volumes.ts';
 
 export type VolumeReport = { volumes: ReportedCopy[]; removed_volumes: string[] };
 export type VolumeInventory = {
-  /** Undefined if the disk does not answer: the report then leaves the volumes out. */
+  /**
+   * Returns the report; undefined if the disk does not answer: the registration then omits the
+   * volumes.
+   */
   reported(): Promise<VolumeReport | undefined>;
   /**
    * Deletes copies, and moves copies that a move left behind to .left, where no task mounts them.
-   * In the background.
+   * Runs in the background.
    */
   work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
-  /** Resolves when running work has ended. */
+  /** Resolves when the work in the background has finished. */
   stop(): Promise<void>;
 };
 export type VolumeInventoryDeps = {
@@ -41,26 +44,29 @@ const DISK_TIMEOUT_MS = 10_000;
 const COUNT_EVERY_MS = 10 * 60_000;
 const DU_MS = 10 * 60_000;
 const MAX_FOLDERS = 200;
-/** How long the agent confirms a deletion. The control plane can be down meanwhile. */
+/**
+ * Time in ms during which the agent confirms a deletion, because the control plane can be down
+ * meanwhile.
+ */
 const CONFIRMED_MS = 30 * 86_400_000;
 
-/** The folders, and what runs in the background. */
+/** State of the inventory: the folders and the work in the background. */
 type Counting = VolumeInventoryDeps & {
   countEveryMs: number;
   folder: string;
-  /** Copies that are being deleted. */
+  /** Folder of copies that are being deleted. */
   removing: string;
-  /** Copies that a move left behind. */
+  /** Folder of copies that a move left behind. */
   setAside: string;
   /**
-   * An empty file for each copy that was deleted, on the disk of the volumes: a disk that is not
-   * mounted must not look like one on which the copies were deleted.
+   * Folder with an empty file for each deleted copy. It is on the disk of the volumes: if that disk
+   * is not mounted, its copies must not look deleted.
    */
   removed: string;
   ending: AbortController;
-  /** Bytes by path, from the last count. */
+  /** Size in bytes by path, from the last count. */
   sizes: Map<string, number>;
-  /** Monotonic clock in ms. */
+  /** Time of the last count on the monotonic clock in ms. */
   countedAt: number;
   counting: Promise<void> | null;
   working: Promise<void> | null;
@@ -118,7 +124,7 @@ async function reportInTime(state: Counting): Promise<VolumeReport | undefined> 
 }
 
 async function report(state: Counting): Promise<VolumeReport> {
-  // The confirmations first: a copy that is deleted meanwhile is in one of both.
+  // Read the confirmations first: a copy that is deleted meanwhile is then in one of the two lists.
   const removed_volumes = await removedCopies(state);
   return { volumes: await listCopies(state), removed_volumes };
 }
@@ -148,7 +154,7 @@ async function placesByCopy({ folder, setAside }: Counting): Promise<Map<string,
   for (const parent of [folder, setAside])
     for (const name of await visible(parent)) {
       const path = join(parent, name);
-      // A damaged mark fails deployments; a report leaves it out.
+      // Leave out a damaged mark: deployments fail because of it anyway.
       const mark = await readMark(path).catch(() => null);
       if (mark !== null)
         places.set(mark.copy, { path, project_id: mark.project_id, inPlace: parent === folder });
@@ -210,7 +216,7 @@ async function deleteAndSetAside(
       isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted',
     );
   }
-  // Also the copies whose deletion an earlier process did not finish.
+  // Also finish deletions that a previous process began.
   for (const name of (await nullIfMissing(readdir(state.removing))) ?? [])
     await removeTree(join(state.removing, name));
   state.onChange();

@@ -1,17 +1,18 @@
 /**
- * The volumes on this node: folders that outlive deployments.
+ * Manages the volumes on this node: folders that outlive deployments.
  *
  *   volumes/{project_id}/{name}        mounted into the containers of the project
- *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/data/volumes.ts). Containers cannot reach it
- *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
+ *   volumes/{project_id}/.copy.json    the mark: the id of this copy, out of reach of containers
+ *                                      (control-plane/src/domain/data/volumes.ts)
+ *   volumes/.incoming/{copy}/          a copy that is being received; it is published by one rename
  *   volumes/.left/{copy}/              an older copy of a returned project; deleted only on request
  *
- * A folder is mounted only if the mark has the id of the task. A missing folder is created only if
- * the task says that it never existed: a project never starts with an empty or an older folder in
- * place of its own.
+ * A folder is mounted only if its mark has the copy id of the task. A missing folder is created
+ * only if the task says that it never existed, so that a project never starts with an empty or
+ * older folder in place of its own.
  *
- * Only the owner of the agent can enter `volumes` and what is directly below it: a program that a
- * container marks setuid would run as root for every user of the node otherwise. Containers do not
+ * Only the agent's user can enter `volumes` and the folders directly below it. Otherwise, a program
+ * that a container marks setuid would run as root for every user of the node. Containers do not
  * need to enter these folders, because the engine mounts the folder of the volume.
  */
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
@@ -26,33 +27,35 @@ import { isId } from '../layout.ts';
 
 export type Volumes = {
   /**
-   * Returns the mounts, and creates the folders that never existed. `uid` returns the owner of new
-   * folders. Throws TaskFailure volume_missing, volume_failed.
+   * Returns the mounts, and creates folders that never existed. `uid` returns the owner of a new
+   * folder. Throws TaskFailure volume_missing, volume_failed.
    */
   mounts(projectId: string, wanted: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
-  /** Returns the folders of a copy that leaves. Throws TaskFailure volume_missing. */
+  /** Returns the folders of a copy that is to be sent. Throws TaskFailure volume_missing. */
   outgoing(projectId: string, copy: string): Promise<Folders>;
-  /** Returns what an earlier attempt has verified and moved to its place; null: nothing. */
+  /**
+   * Returns the result of a copy that a previous attempt verified and moved to its place, or null.
+   */
   arrived(projectId: string, copy: string): Promise<MoveResult | null>;
-  /** The place where a copy is received. */
+  /** Returns the folder in which a copy is received. */
   incoming(copy: string): Incoming;
   /**
-   * Moves a received copy to its place. An older copy of the project stays in .left. Throws
+   * Moves a received copy to its place, and an older copy of the project to .left. Throws
    * TaskFailure volume_failed.
    */
   finish(projectId: string, copy: string, result: MoveResult): Promise<void>;
-  /** Removes copies that were being received, except those of open tasks. */
+  /** Removes partly received copies, except those of open tasks. */
   removeIncoming(except: readonly string[]): Promise<void>;
 };
 
 /** Folders of a copy below `root`. */
 export type Folders = { root: string; names: string[] };
 export type Incoming = {
-  /** Empties the place. */
+  /** Empties the folder and returns its path. */
   begin(): Promise<string>;
-  /** Records that all files are there and on the disk. */
+  /** Records that all files have been received and flushed to disk. */
   complete(): Promise<void>;
-  /** Returns the folders if an earlier attempt received all files; else null. */
+  /** Returns the folders if a previous attempt received all files, else null. */
   whole(): Promise<Folders | null>;
   discard(): Promise<void>;
 };
@@ -61,7 +64,7 @@ export type Mark = {
   copy: string;
   project_id: string;
   created_at: string;
-  /** The result of the move, if the copy came from another node. */
+  /** Result of the move, if the copy came from another node. */
   moved?: MoveResult;
 };
 const MARK = '.copy.json';
@@ -82,7 +85,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
     incoming: (copy) => createIncoming(copyFolder(folder, '.incoming', copy)),
     finish: (projectId, copy, result) => finish(folder, projectId, copy, result),
     async removeIncoming(except) {
-      // Copies whose deletion was interrupted.
+      // Finish interrupted deletions.
       await removeTree(join(folder, '.removing'));
       for (const copy of await visible(join(folder, '.incoming')))
         if (!except.includes(copy)) await removeTree(join(folder, '.incoming', copy));
@@ -90,7 +93,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
   };
 }
 
-/** Earlier versions let every user of the node enter. */
+/** Restricts the access to folders of older versions, which every user of the node could enter. */
 async function tightenEarlierFolders(folder: string): Promise<void> {
   for (const name of await readdir(folder)) await tighten(join(folder, name));
   for (const parent of ['.incoming', '.left', '.removing'])
@@ -134,7 +137,7 @@ async function mountsOf(
   return engineMounts;
 }
 
-/** Throws volume_missing if a project without a folder should have volumes. */
+/** Throws volume_missing if the folder of a project is lost although it should contain volumes. */
 function refuseLostFolders(project: string, mounts: VolumeMounts['mounts']): void {
   const missing = mounts.filter((m) => !m.create).map((m) => m.name);
   if (missing.length === 0) return;
@@ -144,7 +147,7 @@ function refuseLostFolders(project: string, mounts: VolumeMounts['mounts']): voi
   );
 }
 
-/** Makes the folder of a project that has no volumes yet. */
+/** Creates the folder of a project that has no volumes yet. */
 async function beginProject(folder: string, projectId: string, copy: string): Promise<void> {
   const project = projectFolder(folder, projectId);
   await makePrivate(project);
@@ -179,7 +182,7 @@ async function volumeFolder(
   return source;
 }
 
-/** Makes a volume appear with its owner by one rename. */
+/** Creates a volume with its owner, and makes it visible by one rename. */
 async function createVolumeFolder(project: string, name: string, uid: number): Promise<void> {
   const fresh = join(project, `.new-${name}`);
   await rm(fresh, { recursive: true, force: true });
@@ -188,7 +191,8 @@ async function createVolumeFolder(project: string, name: string, uid: number): P
     await chown(fresh, uid, uid);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
-    // An agent without CAP_CHOWN: the user of the container must be able to write all the same.
+    // Without CAP_CHOWN, the agent cannot set the owner, but the container's user must be able to
+    // write.
     await chmod(fresh, 0o777);
   }
   await rename(fresh, join(project, name));
@@ -255,7 +259,7 @@ async function tighten(path: string): Promise<void> {
   if (stats?.isDirectory() === true && (stats.mode & 0o777) !== 0o700) await chmod(path, 0o700);
 }
 
-/** Folders of volumes below this one. */
+/** Returns the names of the volume folders below `path`. */
 export const visible = async (path: string): Promise<string[]> =>
   ((await readdir(path).catch(ignoreMissing)) ?? [])
     .filter((name) => !name.startsWith('.'))
@@ -276,7 +280,7 @@ export async function readMark(project: string): Promise<Mark | null> {
     )
       return mark as Mark;
   } catch {
-    // Named below.
+    // Fall through to the error below.
   }
   throw new TaskFailure('volume_failed', `${join(project, MARK)} is damaged; restore it`);
 }
