@@ -49,6 +49,7 @@ describe('the form of CHANGELOG.md', () => {
       '0.1.0',
       'Unreleased: the groups are “Changes”, “Before you upgrade”',
     ],
+    ['a line in no group', changelog('- a\n'), '0.1.0', 'Unreleased: 1 lines stand in no group'],
     ['no section for the next version', '## 0.1.0 (2026-01-01)\n', '0.1.0', 'not “Unreleased”'],
   ])('%s is a problem', (_, text, version, problem) => {
     expect(changelogProblems(text, version).join('\n')).toContain(problem);

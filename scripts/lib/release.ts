@@ -4,7 +4,12 @@
 const GROUPS = ['Before you upgrade', 'Changes'];
 const MOST_LINES = 10;
 
-type Section = { title: string; groups: { title: string; entries: number }[] };
+type Section = {
+  title: string;
+  groups: { title: string; entries: number }[];
+  /** Entries that stand before the first group. */
+  ungrouped: number;
+};
 
 function sectionsOf(changelog: string): Section[] {
   return changelog
@@ -12,6 +17,7 @@ function sectionsOf(changelog: string): Section[] {
     .slice(1)
     .map((section) => ({
       title: section.split('\n', 1)[0] ?? '',
+      ungrouped: section.split(/^### /m)[0]?.match(/^- /gm)?.length ?? 0,
       groups: section
         .split(/^### /m)
         .slice(1)
@@ -29,12 +35,15 @@ export function changelogProblems(changelog: string, version: string): string[] 
   if (unreleased?.title !== 'Unreleased') problems.push('the first section is not “Unreleased”');
   if (!newest?.title.startsWith(`${version} (`))
     problems.push(`the section after “Unreleased” is not “${version} (DATE)”`);
-  for (const { title, groups } of [unreleased, newest, ...older].filter((s) => s !== undefined)) {
+  for (const { title, groups, ungrouped } of [unreleased, newest, ...older].filter(
+    (s) => s !== undefined,
+  )) {
     const titles = groups.map((group) => group.title);
     if (titles.join() !== GROUPS.filter((group) => titles.includes(group)).join())
       problems.push(
         `${title}: the groups are “${titles.join('”, “')}”, not “${GROUPS.join('”, “')}”`,
       );
+    if (ungrouped > 0) problems.push(`${title}: ${ungrouped} lines stand in no group`);
     const entries = groups.reduce((sum, group) => sum + group.entries, 0);
     if (title !== 'Unreleased' && entries > MOST_LINES)
       problems.push(`${title}: ${entries} lines, at most ${MOST_LINES}`);

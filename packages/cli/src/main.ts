@@ -28,7 +28,7 @@ export async function main(argv: readonly string[]): Promise<void> {
   let hasDrawn = false;
   // Show the cursor again, which is hidden while steps are drawn.
   process.on('exit', () => hasDrawn && process.stderr.write('\u001b[?25h'));
-  // EPIPE is a success: a reader such as `head` closed the pipe because it needs no more output.
+  // EPIPE is a success: a reader such as `head` closed the pipe because it has enough output.
   for (const stream of [process.stdout, process.stderr])
     stream.on('error', (error: NodeJS.ErrnoException) =>
       leave(error.code === 'EPIPE' ? EXIT.done : EXIT.refused),

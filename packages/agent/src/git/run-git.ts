@@ -46,7 +46,7 @@ export type RunOptions = Output & {
   /** Receives the lines of standard output, which can then have any length. */
   onOut?: ((line: string) => void) | undefined;
   /**
-   * Receives standard output instead, and returns false if it needs no more. `runGit` then ends the
+   * Receives standard output instead, and returns false once it has enough. `runGit` then ends the
    * command and throws ENOUGH.
    */
   take?: (bytes: Buffer) => boolean;

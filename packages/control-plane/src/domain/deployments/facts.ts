@@ -1,6 +1,6 @@
 /**
  * All input of a decision about one project. FlowStore.facts reads everything in one call; a
- * decision fetches no more data.
+ * decision fetches nothing itself.
  */
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
