@@ -50,7 +50,10 @@ describe.skipIf(reason !== undefined)(
         .map((path) => join(world.dir, path));
     }
 
-    it('a redeployment keeps what the version before wrote, a drain moves it, and the deletion of the project keeps the folders', async () => {
+    // It takes 100 s on two quiet cores.
+    it('a redeployment keeps what the version before wrote, a drain moves it, and the deletion of the project keeps the folders', {
+      timeout: 300_000,
+    }, async () => {
       const { berth, git } = world;
       const { url } = await git.createRepo('counter', counterApp);
       const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
