@@ -17,6 +17,7 @@ export type Attention = {
     | 'failed'
     | 'unhealthy'
     | 'drifted'
+    | 'degraded'
     | 'unknown'
     | 'certificate'
     | 'node'

@@ -7,6 +7,7 @@ import {
   HEALTH_STATES,
   Id,
   ImageDigest,
+  INSTANCE_STATES,
   literals,
   orNull,
   Time,
@@ -77,6 +78,21 @@ export const Phase = Type.Object({
   started_at: Time,
   ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
+
+export const Instance = Type.Object({
+  id: Id,
+  process: Type.String(),
+  number: Type.Integer(),
+  state: literals(INSTANCE_STATES),
+  node_id: orNull(Id),
+  node_name: orNull(Type.String()),
+  host_ip: orNull(Type.String()),
+  host_port: orNull(Type.Integer()),
+  container_id: orNull(Type.String()),
+  since: Time,
+  detail: orNull(Type.String({ description: 'why it is not `serving`' })),
+});
+export type Instance = Static<typeof Instance>;
 
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
@@ -165,6 +181,11 @@ export const Deployment = Type.Object({
   ...DeploymentItem.properties,
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
+  instances: Type.Array(Instance, {
+    description:
+      'one container each; the first one is that of `node_id`, `host_ip` and `host_port`. Ended ' +
+      'ones are not listed',
+  }),
   commit_status: orNull(
     Type.Unsafe<Static<typeof CommitStatus>>({
       ...CommitStatus,

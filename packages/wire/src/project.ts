@@ -123,6 +123,28 @@ export const MemoryBytes = Type.Integer({
   maximum: 1_099_511_627_776_000,
   description: 'at least 6 MiB, the minimum of the container engine',
 });
+/** Maximum number of instances of one process. */
+export const MAX_COUNT = 50;
+export const Count = Type.Integer({ minimum: 0, maximum: MAX_COUNT });
+/** One way to start the image of a project. `count` takes effect at once. */
+export const Process = Type.Object(
+  {
+    name: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$', minLength: 1, maxLength: 20 }),
+    count: Type.Optional(Count),
+  },
+  { additionalProperties: false },
+);
+export type Process = Static<typeof Process>;
+/** Body of a scale: the count of each named process. Takes effect at once. */
+export const Scale = Type.Record(Type.String({ maxLength: 63 }), Count, {
+  minProperties: 1,
+  maxProperties: 20,
+});
+export type Scale = Static<typeof Scale>;
+/** `nodes`: nodes without an instance of the process come first; `pack`: the score alone decides. */
+export const SPREAD = ['nodes', 'pack'] as const;
+/** What Berth does if the node of an instance is lost. */
+export const ON_NODE_LOST = ['move', 'wait'] as const;
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
@@ -158,6 +180,16 @@ const settable = {
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
+  processes: Type.Array(Process, {
+    minItems: 1,
+    maxItems: 20,
+    description: 'how many instances run; `count` takes effect at once',
+  }),
+  spread: literals(SPREAD),
+  sticky: Type.Boolean({
+    description: 'true: a cookie keeps a visitor on one instance, from two servers on',
+  }),
+  on_node_lost: literals(ON_NODE_LOST),
   on_dataset_change: literals(ON_DATASET_CHANGE),
   deploy_on_push: Type.Boolean(),
   watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
@@ -195,6 +227,10 @@ export const PROJECT_DEFAULTS = {
   start_seconds: null,
   memory_bytes: null,
   cpus: null,
+  processes: [{ name: 'web', count: 1 }],
+  spread: 'nodes',
+  sticky: false,
+  on_node_lost: 'move',
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',

@@ -24,7 +24,7 @@ import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
-import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
+import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch, Scale } from './project.ts';
 import {
   AgentConfig,
   Task,
@@ -198,6 +198,20 @@ export const ROUTES = {
     status: 201,
     location: '/api/deployments/:id',
     answer: Deployment,
+  },
+  scaleProject: {
+    method: 'POST',
+    path: '/api/projects/:id/scale',
+    who: 'developer',
+    scope: 'project',
+    summary:
+      'Set how many instances of a process run, at once and without a build: `{"web": 3}`; the ' +
+      'others stay',
+    params: ByName,
+    body: Scale,
+    status: 200,
+    answer: Project,
+    etag: true,
   },
   restartProject: {
     method: 'POST',

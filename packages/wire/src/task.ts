@@ -85,6 +85,16 @@ export const DeployPayload = Type.Object({
   image_tag: Type.String(),
   image_digest: orNull(ImageDigest),
   container_name: Type.String({ description: 'svc-{domain_prefix}-g{generation}' }),
+  instance: Type.Optional(
+    Type.Object(
+      { id: Id, process: Type.String(), number: Type.Integer() },
+      {
+        description:
+          'the instance to start, beside the first one; sent only to agents with the capability ' +
+          '`instances`',
+      },
+    ),
+  ),
   replace: literals(REPLACE_MODES),
   /**
    * The deployment that serves now. With `recreate`, the agent restores its container if this
@@ -123,11 +133,29 @@ export const RetirePayload = Type.Object({
   project_id: Id,
   project: Type.String(),
   domain_prefix: Type.String(),
-  remove: Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() })),
+  remove: Type.Array(
+    Type.Object({
+      deployment_id: Id,
+      instance_id: Type.Optional(
+        orNull({
+          ...Id,
+          description:
+            'only the container of this instance; null: only the container without the label of ' +
+            'an instance; absent: all containers of the deployment',
+        }),
+      ),
+      reason: Type.String(),
+    }),
+  ),
   stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
   start: Type.Optional(orNull(Id)),
   keep: orNull(
     Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) }),
+  ),
+  keep_instances: Type.Optional(
+    Type.Array(Type.Object({ deployment_id: Id, instance_id: Id, name: Type.String() }), {
+      description: 'instances whose containers get these names',
+    }),
   ),
   project_deleted: Type.Optional(
     Type.Boolean({

@@ -6,6 +6,10 @@
  * deployment      one request to bring one version of a project live; its `generation` rises with
  *                 each deployment of the project
  * release         the immutable result of a deployment: commit, image digest, env, dataset versions
+ * process         one way to start the image of a project; `web` serves HTTP
+ * instance        one container of one process of one deployment, on one node
+ * count           how many instances of a process should run
+ * failover        a replacement of an instance on another node, because its node is lost
  * task            one piece of work for one node, with `attempt` and a lease
  * claim           the request of an agent for a task that is offered to it; the answer has attempt,
  *                 lease and secrets
@@ -146,7 +150,23 @@ export const TASK_STATES = [
 export type TaskState = (typeof TASK_STATES)[number];
 export const isOpenTask = (s: TaskState): boolean => s === 'pending' || s === 'running';
 
-export const HEALTH_STATES = ['healthy', 'unhealthy', 'unknown', 'drifted'] as const;
+/**
+ * waiting: no node can take it; starting: a deploy task is open; serving: it answers; unhealthy: it
+ * does not answer; lost: its node is silent, and a replacement exists or waits; draining: it gets no
+ * requests and is being removed.
+ */
+export const INSTANCE_STATES = [
+  'waiting',
+  'starting',
+  'serving',
+  'unhealthy',
+  'lost',
+  'draining',
+  'ended',
+] as const;
+export type InstanceState = (typeof INSTANCE_STATES)[number];
+
+export const HEALTH_STATES = ['healthy', 'unhealthy', 'unknown', 'drifted', 'degraded'] as const;
 export type HealthState = (typeof HEALTH_STATES)[number];
 
 export const REPLACE_MODES = ['rolling', 'recreate'] as const;
@@ -161,6 +181,10 @@ export const LABELS = {
   project_name: 'berth.project_name',
   deployment: 'berth.deployment',
   generation: 'berth.generation',
+  /** The process of an instance beside the first one, its number, and the id of the instance. */
+  process: 'berth.process',
+  number: 'berth.number',
+  instance: 'berth.instance',
   task: 'berth.task',
   attempt: 'berth.attempt',
   node: 'berth.node',

@@ -40,7 +40,12 @@ export function createAttemptContainer(
   const givenNames = new Set<string>();
   let adoptedId: string | null = null;
   let leftContainer: string | null = null;
-  const ofDeployment = { [LABELS.deployment]: deployment };
+  const label = payload.instance?.id ?? null;
+  /** Returns the containers of this instance: other instances of the deployment stay. */
+  const listOwn = async (listSignal?: AbortSignal): Promise<Container[]> => {
+    const all = await docker.list({ [LABELS.deployment]: deployment }, listSignal);
+    return all.filter((c) => (c.labels[LABELS.instance] ?? null) === label);
+  };
   const startedHere = (c: Container): boolean =>
     c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
   const nameOf = (n: number): string => `${payload.container_name}-${task.id.slice(-8)}-${n}`;
@@ -76,7 +81,7 @@ export function createAttemptContainer(
   return {
     async adopt() {
       let adopted: Container | null = null;
-      for (const container of await docker.list(ofDeployment, signal)) {
+      for (const container of await listOwn(signal)) {
         // A later attempt is running, so this attempt has lost the task and will soon be stopped.
         if (holderOf(container) > attempt) continue;
         if (
@@ -104,7 +109,7 @@ export function createAttemptContainer(
     },
     left: () => leftContainer,
     async remove() {
-      for (const c of await docker.list(ofDeployment)) {
+      for (const c of await listOwn()) {
         if (!givenNames.has(c.name) || !(startedHere(c) || c.id === adoptedId)) continue;
         // Remove by name and not by id: see the fence above.
         await docker.remove(c.name);

@@ -66,7 +66,8 @@ export const createDeployHandler =
       );
     // If two tasks of one deployment overlap, the first one was lost and the second is its
     // successor: the second waits until the first has cleaned up.
-    const unlock = await deps.locks.acquire(`deployment ${deployment}`, context.signal);
+    const instance = task.payload.instance?.id ?? '';
+    const unlock = await deps.locks.acquire(`deployment ${deployment}${instance}`, context.signal);
     const release = protectParts(deps, task, deployment);
     try {
       return await deploy(deps, task, deployment, context);

@@ -55,8 +55,7 @@ export function createRetireHandler({
     // rejection.
     turn.catch(() => undefined);
     try {
-      const wanted = new Map(payload.remove.map((r) => [r.deployment_id, r.reason]));
-      const old = (await list({})).filter((c) => wanted.has(c.labels[LABELS.deployment] ?? ''));
+      const old = (await list({})).filter((c) => removalOf(c, payload) !== undefined);
       if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
         context.logStep(
           'retire',
@@ -76,7 +75,7 @@ export function createRetireHandler({
           retire(
             docker,
             container,
-            wanted.get(container.labels[LABELS.deployment] ?? '') ?? '',
+            removalOf(container, payload)?.reason ?? '',
             payload,
             context,
           ),
@@ -90,7 +89,10 @@ export function createRetireHandler({
       }
       await turn;
       if (start !== null) await restart(docker, start, list, context);
-      if (payload.keep !== null) await giveStableName(docker, payload.keep, list, context);
+      if (payload.keep !== null)
+        await giveStableName(docker, { ...payload.keep, instance_id: null }, list, context);
+      for (const target of payload.keep_instances ?? [])
+        await giveStableName(docker, target, list, context);
     } finally {
       // If the lock was never acquired, there is no release.
       void turn.then(
@@ -115,6 +117,19 @@ export function createRetireHandler({
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
   };
 }
+
+const instanceOf = ({ labels }: Container): string | null => labels[LABELS.instance] ?? null;
+
+/** Returns the entry of `remove` that names the container, or undefined. */
+const removalOf = (
+  container: Container,
+  { remove }: RetirePayload,
+): RetirePayload['remove'][number] | undefined =>
+  remove.find(
+    ({ deployment_id, instance_id }) =>
+      deployment_id === container.labels[LABELS.deployment] &&
+      (instance_id === undefined || instance_id === instanceOf(container)),
+  );
 
 async function retire(
   docker: Docker,
@@ -164,11 +179,13 @@ async function restart(
 
 async function giveStableName(
   docker: Docker,
-  target: NonNullable<RetirePayload['keep']>,
+  target: NonNullable<RetirePayload['keep']> & { instance_id: string | null },
   list: ListNodeContainers,
   { signal, logStep }: TaskContext,
 ): Promise<void> {
-  const container = (await list({ [LABELS.deployment]: target.deployment_id }))[0];
+  const container = (await list({ [LABELS.deployment]: target.deployment_id })).find(
+    (c) => instanceOf(c) === target.instance_id,
+  );
   // A newer deployment has already retired the container; the next registration reports this.
   if (container === undefined)
     return logStep('retire', `no container to rename to ${target.name}: it was removed`);

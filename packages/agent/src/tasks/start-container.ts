@@ -201,6 +201,11 @@ const idLabels = ({
   [LABELS.task]: id,
   [LABELS.attempt]: String(context.attempt),
   [LABELS.node]: node_id,
+  ...defined({
+    [LABELS.instance]: payload.instance?.id,
+    [LABELS.process]: payload.instance?.process,
+    [LABELS.number]: payload.instance === undefined ? undefined : String(payload.instance.number),
+  }),
 });
 
 const secretLabels = ({ secrets, secretsDigest }: TaskContext): Record<string, string> =>

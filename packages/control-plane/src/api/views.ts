@@ -21,6 +21,7 @@ import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
+import { type InstanceRecord, WEB } from '../domain/deployments/instance.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/git/hooks.ts';
 import type {
@@ -187,16 +188,82 @@ export const logUnavailable = (d: DeploymentRecord): string | null =>
     : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and ` +
       'KEEP_DEPLOYMENT_DAYS set how long logs are kept';
 
+/** The instances beside the first one, and the nodes of all instances by id. */
+export type InstanceContext = {
+  others: readonly InstanceRecord[];
+  nodes: ReadonlyMap<string, Pick<NodeRecord, 'hostname' | 'host_ip'>>;
+};
+
+/** Returns the instances of a deployment by number. A deployment without a node has none. */
+export function instancesView(
+  d: DeploymentRecord,
+  { others, nodes }: InstanceContext,
+): Deployment['instances'] {
+  const rows: InstanceRecord[] = [...firstInstance(d), ...others];
+  return rows
+    .toSorted((a, b) => a.number - b.number)
+    .map(({ id, process, number, state, node_id, host_port, container_id, since, detail }) => ({
+      id,
+      process,
+      number,
+      state,
+      node_id,
+      node_name: nodes.get(node_id ?? '')?.hostname ?? null,
+      host_ip: nodes.get(node_id ?? '')?.host_ip ?? null,
+      host_port,
+      container_id,
+      since: time(since),
+      detail,
+    }));
+}
+
+/** The first instance is the deployment itself (domain/deployments/instance.ts). */
+function firstInstance(d: DeploymentRecord): InstanceRecord[] {
+  if (d.node_id === null || (d.status !== 'deploying' && d.status !== 'running')) return [];
+  return [
+    {
+      id: d.instance_id ?? d.id,
+      project_id: d.project_id,
+      deployment_id: d.id,
+      process: WEB,
+      number: d.instance_number ?? 1,
+      labelled: (d.instance_id ?? null) !== null,
+      node_id: d.node_id,
+      host_port: d.host_port,
+      container_id: d.container_id,
+      losses: [],
+      placement: d.placement,
+      created_at: d.created_at,
+      ...firstState(d),
+    },
+  ];
+}
+
+function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail' | 'since'> {
+  const since = d.health?.since ?? d.state_since;
+  const detail = d.health?.detail ?? null;
+  if ((d.lost_since ?? null) !== null) return { state: 'lost', detail, since: d.lost_since ?? since };
+  if (d.status === 'deploying')
+    return d.host_port === null
+      ? { state: 'starting', detail: null, since }
+      : { state: 'serving', detail: null, since };
+  if (d.health === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
+    return { state: d.health?.status === 'unknown' ? 'lost' : 'unhealthy', detail, since };
+  return { state: 'serving', detail: null, since };
+}
+
 export const deploymentView = (
   d: DeploymentRecord,
   events: readonly EventRecord[],
   context: DeploymentContext,
   settings: ViewSettings,
   status: StatusRecord | null,
+  instances: InstanceContext,
 ): Deployment => ({
   ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, context, settings),
   events: storyView(d, events),
   placement: d.placement,
+  instances: instancesView(d, instances),
   commit_status:
     status === null
       ? null

@@ -58,10 +58,10 @@ export type Decider = {
 /** Maximum number of attempts at a decision while other requests keep changing the project. */
 const MAX_TRIES = 25;
 /**
- * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, and
- * the deletion of a project creates one task per deployment.
+ * Number of fresh ids for one plan, more than any plan uses: each of the 50 instances of a process
+ * needs an id, a deploy task and a retire task.
  */
-const FRESH_IDS = 16;
+const FRESH_IDS = 170;
 
 export function createDecider(deps: DriverDeps): Decider {
   const { stores, limits, platform, now, uptime, pause, newId, cacheIndex } = deps;

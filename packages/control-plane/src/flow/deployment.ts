@@ -35,7 +35,6 @@ import {
   builtOtherwise,
   commitNeeds,
   ignoredSettings,
-  limitNeeds,
   type Need,
   needsOf,
 } from '../domain/nodes/build-needs.ts';
@@ -88,7 +87,28 @@ import {
   volumesMounted,
   whyNotMounted,
 } from './volumes.ts';
-import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
+import {
+  endInstance,
+  endOthers,
+  instanceAddressTaken,
+  instanceEnded,
+  instanceOfTask,
+  isFirstLost,
+  namesOf,
+  nodeLost,
+  observedInstance,
+  type OtherPlaces,
+  placeOthers,
+  presentOf,
+  promote,
+  publishServers,
+  reconcile,
+  refreshHealth,
+  restartElsewhere,
+  startOthers,
+  withServers,
+} from './instances.ts';
+import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
@@ -168,7 +188,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: projectStopped,
-      observed,
+      observed: observedDeploying,
     },
   },
   running: {
@@ -180,7 +200,9 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       address_taken: addressTaken,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
-      project_stopped: stopRunning,
+      project_stopped: runningStopped,
+      node_lost: nodeLost,
+      scaled: runningScaled,
       volumes_leave: volumesLeave,
       task_reported: leaveEnded,
       task_lost: leaveEnded,
@@ -222,7 +244,10 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     }
     const replaced = old === undefined ? null : whyReplaced(draft, old, d);
     const back = old === undefined || replaced !== null ? null : routeBack(draft, old);
-    draft.plan.route = back ?? { remove: { project_id: d.project_id } };
+    draft.plan.route =
+      old === undefined || back === null
+        ? { remove: { project_id: d.project_id } }
+        : { set: withServers(draft, old, back.set) };
     if (old === undefined || back !== null) return;
     const reason =
       replaced ??
@@ -237,13 +262,16 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
    * removes it itself, and `sweep` removes any container that a later report shows.
    */
   remove_container(draft, d) {
+    const drain = d.status === 'running' || d.route_published_at !== null;
+    const except = d.host_port === null ? null : d.node_id;
+    endOthers(draft, d, { reason: 'its deployment ended', drain, except });
     if (d.host_port === null) return;
     createRetireTask(draft, draft.node(d.node_id), {
       of: d,
       remove: [{ deployment: d, reason: 'its deployment ended' }],
       keep: null,
       // The proxy sends requests to the container once its route is published.
-      drain: d.status === 'running' || d.route_published_at !== null,
+      drain,
     });
   },
 };
@@ -291,6 +319,11 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
     event.task.kind === 'retire'
   )
     retireEnded(draft, d, event);
+  else if (
+    (event.type === 'task_reported' || event.type === 'task_lost') &&
+    instanceOfTask(event.task) !== null
+  )
+    instanceTaskEnded(draft, d, event);
   else if (isTerminal(d.status)) terminal(draft, d, event);
   else {
     const handler = STEPS[d.status as LiveState].on[event.type] as
@@ -561,8 +594,10 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return waitForDeployNode(draft, d, question, choice);
+  const others = placeOthers(draft, d, question, node);
+  if (others.lacking !== null) return waitForDeployNode(draft, d, question, others.lacking);
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
-  assign(draft, d, node, choice.placement, mounted.mounts);
+  assign(draft, d, node, choice.placement, mounted.mounts, others);
 }
 
 /**
@@ -607,13 +642,6 @@ function volumesOf(draft: Draft, d: DeploymentRecord): PlacedVolumes {
   const leaves = leavingNode(draft, pin);
   return { pin, leaves, arrived: leaves === null || pin === null ? null : incomingOf(draft, pin) };
 }
-
-const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
-  ...secretNeeds(facts.secrets, 'deploy'),
-  ...volumeNeeds(d.settings),
-  ...limitNeeds(d.settings),
-  ...(isMove ? [moveNeed] : []),
-];
 
 /**
  * Returns the question for placement. Ends the move of the volumes if their new node cannot run the
@@ -708,6 +736,7 @@ function assign(
   node: NodeFact,
   placement: Placement,
   mounts: DatasetMount[],
+  others: OtherPlaces,
 ): void {
   const running = runningOf(draft);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
@@ -732,6 +761,9 @@ function assign(
   );
   addRegistryLine(draft, d);
   addIgnoredSettings(draft, d, node);
+  // With stop-first, the other instances start after the old version has stopped on this node.
+  if (d.settings.replace !== 'recreate')
+    startOthers(draft, presentOf(draft, d), others.choices, mounts);
 }
 
 function addRegistryLine(draft: Draft, d: DeploymentRecord): void {
@@ -905,22 +937,95 @@ function deployReported(
   const stale = whyNotMounted(draft, d, (task.payload as DeployPayload).volumes?.copy ?? null);
   if (stale !== null) return fail(draft, answering, failure('volume_failed', stale));
   volumesMounted(draft, d);
-  const timer = startedTimer(d, draft.facts.uptime.at);
-  const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
+  const phases = started(d.phases, task, draft.facts.now);
+  draft.set(d, { host_port, container_id: answering.container_id, datasets, phases });
+  if (d.settings.replace === 'recreate') {
+    const { choices, lacking } = placeOthers(
+      draft,
+      answering,
+      questionAgain(draft, answering, []),
+      node,
+    );
+    if (lacking !== null)
+      return fail(draft, answering, failure('no_deploy_node', refusalsText(lacking.refusals)));
+    startOthers(draft, answering, choices, (task.payload as DeployPayload).datasets);
+  }
+  publishIfReady(draft, d);
+}
+
+/** Publishes the route when all instances of the version answer. */
+function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
+  const d = presentOf(draft, stored);
+  const node = draft.node(d.node_id);
+  if (d.status !== 'deploying' || d.route_published_at !== null) return;
+  if (node === undefined || d.host_port === null) return;
+  const others = draft.instances(d);
+  const missing = others.filter(({ state }) => state !== 'serving').length;
+  const at = `${node.host_ip}:${d.host_port}`;
+  if (missing > 0) {
+    const all = others.length + 1;
+    return draft.addLine(d, 'instance', `${all - missing} of ${all} instances answer`);
+  }
+  const { now, uptime } = draft.facts;
   draft.set(d, {
-    host_port,
-    container_id: answering.container_id,
-    route_published_at: draft.facts.now,
-    datasets,
-    timer,
-    phases,
+    route_published_at: now,
+    timer: startedTimer(d, uptime.at),
+    phases: begin(d.phases, 'route', now),
   });
-  draft.plan.route = routeTo(draft, d, node, host_port);
+  draft.plan.route = { set: withServers(draft, d, routeTo(draft, d, node, d.host_port).set) };
   draft.addLine(
     d,
     'route_published',
-    `the container answers at ${node.host_ip}:${host_port}; its route is published`,
+    others.length === 0
+      ? `the container answers at ${at}; its route is published`
+      : `${others.length + 1} instances answer, the first one at ${at}; their route is published`,
   );
+}
+
+/** Handles the end of the deploy task of an instance beside the first one. */
+function instanceTaskEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  if (event.type === 'task_reported') addNotes(draft, d, event.report);
+  const end = instanceEnded(draft, d, event);
+  if (end.kind === 'failed' && d.status === 'deploying') return fail(draft, d, end.error);
+  if (end.kind !== 'answers') return refreshHealth(draft, d);
+  if (d.status === 'deploying') return publishIfReady(draft, d);
+  if (d.status === 'running') replacementAnswers(draft, d, instanceOfTask(event.task));
+}
+
+/** Takes an instance of the running version into use. */
+function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null): void {
+  const instance = draft.instances(d).find((one) => one.id === id);
+  if (instance === undefined || instance.node_id === null) return;
+  const names = namesOf(draft, d, instance.node_id);
+  if (isFirstLost(d)) promote(draft, d, instance, 'lost');
+  else publishServers(draft, d);
+  createRetireTask(draft, draft.node(instance.node_id), {
+    of: d,
+    remove: [],
+    keep: null,
+    names,
+    drain: false,
+  });
+  refreshHealth(draft, d);
+}
+
+function observedDeploying(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  if (!observedInstance(draft, d, event)) observed(draft, d, event);
+}
+
+function runningScaled(draft: Draft, d: DeploymentRecord): void {
+  reconcile(draft, d);
+  refreshHealth(draft, d);
+}
+
+function runningStopped(draft: Draft, d: DeploymentRecord): void {
+  for (const instance of draft.instances(d))
+    endInstance(draft, d, instance, 'the project is stopped');
+  stopRunning(draft, d);
 }
 
 /**
@@ -977,15 +1082,40 @@ function routeConfirmed(
       message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live`,
     };
   const drain = old === undefined || !isAtRest(old);
-  createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain });
+  const nodesOfOld = new Set(
+    old === undefined ? [] : draft.instances(old).flatMap(({ node_id }) => node_id ?? []),
+  );
+  createRetireTask(draft, node, {
+    of: d,
+    remove: isSameNode || nodesOfOld.has(d.node_id ?? '') ? removeOld : [],
+    keep: d,
+    names: namesOf(draft, d, d.node_id ?? ''),
+    drain,
+  });
   if (old !== undefined && !isSameNode)
     createRetireTask(draft, draft.node(old.node_id), {
       of: old,
       replacedBy: d,
       remove: removeOld,
       keep: null,
+      names: namesOf(draft, d, old.node_id ?? ''),
       drain,
     });
+  // The other nodes on which either version has an instance.
+  const others = new Set([
+    ...nodesOfOld,
+    ...draft.instances(d).flatMap(({ node_id }) => node_id ?? []),
+  ]);
+  for (const id of others)
+    if (id !== d.node_id && id !== old?.node_id)
+      createRetireTask(draft, draft.node(id), {
+        of: d,
+        remove: nodesOfOld.has(id) ? removeOld : [],
+        keep: null,
+        names: namesOf(draft, d, id),
+        drain,
+      });
+  for (const { id } of old === undefined ? [] : draft.instances(old)) draft.removeInstance(id);
 }
 
 /**
@@ -1030,6 +1160,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
@@ -1043,8 +1174,10 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
 function addressTaken(
   draft: Draft,
   d: DeploymentRecord,
-  { host_ip, host_port, holder, isRouted }: EventOf<'address_taken'>,
+  event: EventOf<'address_taken'>,
 ): void {
+  if (instanceAddressTaken(draft, d, event)) return refreshHealth(draft, d);
+  const { host_ip, host_port, holder, isRouted } = event;
   const { route, now, limits } = draft.facts;
   if (
     route?.deployment_id !== d.id ||
@@ -1188,6 +1321,18 @@ function waitForNode(
 }
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
+  if (d.status === 'deploying' || d.status === 'running') {
+    if (!restartElsewhere(draft, d, event))
+      return fail(draft, d, failure('node_deleted'));
+    if (d.status === 'running' && d.node_id === event.node_id && !event.reachable) {
+      const other = draft.instances(d).find(({ state }) => state === 'serving');
+      if (other !== undefined) {
+        promote(draft, d, other, null);
+        reconcile(draft, d);
+        return refreshHealth(draft, d);
+      }
+    }
+  }
   const at = d.status === 'building' ? d.builder_id : d.node_id;
   if (at !== event.node_id) return;
   if (d.status === 'running') {
@@ -1197,6 +1342,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     UNDO.restore_route(draft, d);
     endLeave(draft, d, event.reachable ? null : event.node_id);
     if (event.reachable) UNDO.remove_container(draft, d);
+    else endOthers(draft, d, { reason: 'its deployment ended', drain: false });
     const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
     return draft.move(
       d,
@@ -1224,14 +1370,18 @@ function stepBack(
   losses: DeploymentRecord['losses'],
   message: string,
 ): void {
-  if (d.status === 'building') draft.move(d, 'pending', { builder_id: null, losses }, message);
-  else
-    draft.move(
-      d,
-      'built',
-      { node_id: null, host_port: null, container_id: null, route_published_at: null, losses },
-      message,
-    );
+  if (d.status === 'building')
+    return draft.move(d, 'pending', { builder_id: null, losses }, message);
+  endOthers(draft, d, { reason: 'its deployment starts again', drain: false });
+  for (const task of draft.openTasks(d))
+    if (instanceOfTask(task) !== null)
+      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  draft.move(
+    d,
+    'built',
+    { node_id: null, host_port: null, container_id: null, route_published_at: null, losses },
+    message,
+  );
 }
 
 function cancelNow(draft: Draft, d: DeploymentRecord): void {

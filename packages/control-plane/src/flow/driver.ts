@@ -5,6 +5,7 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
+import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
@@ -27,7 +28,13 @@ import {
   isStillLost,
   type Write,
 } from './decide-and-commit.ts';
+import {
+  type InstanceRecord,
+  isContainerOf,
+  isOwnContainer,
+} from '../domain/deployments/instance.ts';
 import { advance, request, stop } from './deployment.ts';
+import { isExpectedThere, isInstanceAsExpected } from './instances.ts';
 import type { FlowEvent, LossReason } from './events.ts';
 import { nextOlder } from './rollback-target.ts';
 import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';
@@ -474,34 +481,52 @@ async function observed(
 ): Promise<readonly string[]> {
   // A registration without `containers` does not update the list.
   if (node.observed_at !== at) return [];
-  const reported = new Map(
-    node.containers.flatMap((c) =>
-      c.labels[LABELS.deployment] === undefined
-        ? []
-        : [[c.labels[LABELS.deployment] as string, c] as const],
-    ),
+  const byDeployment = Map.groupBy(
+    node.containers.filter((c) => c.labels[LABELS.deployment] !== undefined),
+    (c) => c.labels[LABELS.deployment] ?? '',
   );
-  const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
+  const concerned = await stores.deployments.concerning(node, [...byDeployment.keys()]);
   if (concerned === null) return [];
   const { known, routes } = concerned;
-  // Several containers can have the label of one deployment. Prefer the container that the
-  // deployment started.
-  for (const d of known) {
-    const own = node.containers.find(
-      (c) => c.id !== undefined && c.id === d.container_id && c.labels[LABELS.deployment] === d.id,
-    );
-    if (own !== undefined) reported.set(d.id, own);
-  }
   const routeOf = (d: DeploymentRecord): RouteRecord | null => routes.get(d.project_id) ?? null;
+  const instancesOf = (d: DeploymentRecord): InstanceRecord[] =>
+    concerned.instances.filter(({ deployment_id }) => deployment_id === d.id);
+  // Containers of first instances by deployment, and all other containers of known deployments.
+  const reported = new Map<string, ObservedContainer>();
+  const others: { d: DeploymentRecord; container: ObservedContainer }[] = [];
+  for (const d of known) {
+    const containers = byDeployment.get(d.id) ?? [];
+    const own = containers.filter((c) => isOwnContainer(d, c));
+    // Several containers can have the label of one deployment. Prefer the container that the
+    // deployment started.
+    const first = own.find((c) => c.id !== undefined && c.id === d.container_id) ?? own.at(-1);
+    if (first !== undefined) reported.set(d.id, first);
+    for (const container of containers)
+      if (!own.includes(container)) others.push({ d, container });
+  }
   const missing = concerned.serving.filter(
     (d) => !reported.has(d.id) && !restsAsExpected(d, null, routeOf(d)),
   );
+  const strays = others.filter(
+    ({ d, container }) =>
+      !instancesOf(d).some((one) => isInstanceAsExpected(one, node, container, routeOf(d))),
+  );
+  const absent = concerned.instances.filter(
+    (one) =>
+      one.node_id === node.id &&
+      isExpectedThere(one) &&
+      !others.some(({ container }) => isContainerOf(one, container, node.id)),
+  );
   const wrong = routesToOthers(node, concerned.elsewhere);
-  if (missing.length === 0 && wrong.length === 0 && areAsExpected(node, reported, known, routes))
+  const owned = known.filter((d) => reported.has(d.id));
+  if (
+    missing.length + wrong.length + strays.length + absent.length === 0 &&
+    areAsExpected(node, reported, owned, routes, concerned.instances)
+  )
     concerned.markReconciled();
   // Handle these routes first: their hosts show another project right now.
-  for (const { route, container } of wrong) {
-    const { host_ip, host_port } = route;
+  for (const { route, container, address } of wrong) {
+    const { host_ip, host_port } = address;
     const holder = `${container.name} on ${node.hostname}`;
     await decider.advance(route.deployment_id, {
       type: 'address_taken',
@@ -511,18 +536,24 @@ async function observed(
       isRouted: false,
     });
   }
-  for (const d of known) {
-    const container = reported.get(d.id) ?? null;
-    if (container !== null && isAsExpected(d, node, container, routeOf(d))) continue;
-    await decider.advance(d.id, {
+  const listed_after = node.observed_since;
+  for (const d of owned) {
+    const container = reported.get(d.id) as ObservedContainer;
+    if (isAsExpected(d, node, container, routeOf(d), instancesOf(d))) continue;
+    await decider.advance(d.id, { type: 'observed', node_id: node.id, container, listed_after });
+  }
+  for (const { d, container } of strays)
+    await decider.advance(d.id, { type: 'observed', node_id: node.id, container, listed_after });
+  for (const { deployment_id, id } of absent)
+    await decider.advance(deployment_id, {
       type: 'observed',
       node_id: node.id,
-      container,
-      listed_after: node.observed_since,
+      container: null,
+      instance_id: id,
+      listed_after,
     });
-  }
   for (const d of missing)
     await decider.advance(d.id, { type: 'observed', node_id: node.id, container: null });
-  for (const { id } of known) reported.delete(id);
-  return [...reported.values()].map((c) => c.name);
+  for (const { id } of known) byDeployment.delete(id);
+  return [...byDeployment.values()].flatMap((containers) => containers.at(-1)?.name ?? []);
 }

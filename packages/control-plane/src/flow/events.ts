@@ -50,6 +50,8 @@ export type FlowEvent =
       type: 'observed';
       node_id: string;
       container: ObservedContainer | null;
+      /** The instance beside the first one of which the node reports no container. */
+      instance_id?: string;
       listed_after?: number | null;
     }
   /**
@@ -59,6 +61,10 @@ export type FlowEvent =
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */
-  | { type: 'node_silent' };
+  | { type: 'node_silent' }
+  /** The agent of the node sent no request for FAILOVER_AFTER, and the brake is off. */
+  | { type: 'node_lost'; node_id: string }
+  /** The count of a process changed, or a waiting instance might find a node now. */
+  | { type: 'scaled' };
 
 export type EventOf<T extends FlowEvent['type']> = Extract<FlowEvent, { type: T }>;

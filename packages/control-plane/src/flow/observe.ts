@@ -6,6 +6,7 @@
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/projects/container-name.ts';
+import { type InstanceRecord, ownLabel, WEB } from '../domain/deployments/instance.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { currentCopy } from '../domain/data/volumes.ts';
@@ -17,6 +18,7 @@ import type {
 } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
+import { degradedDetail, isFirstLost, reconcile, withServers } from './instances.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
@@ -45,13 +47,12 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, {
-    now: draft.facts.now,
-    retiring,
-    holder,
-    squatter,
-    rival,
-  });
+  const others = draft.instances(d);
+  const { status, detail } = withOthers(
+    judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival }),
+    others,
+  );
+  firstReturned(draft, d, container);
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The open retire task might still fix the drift, so keep `drifted` until that task ends.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
@@ -142,9 +143,9 @@ function updateRoute(
     return;
   }
   if (node === undefined || project.deleting_at !== null || other !== null) return;
-  const expected = routeTo(draft, d, node, container.host_port);
-  if (route === null || (route.deployment_id === d.id && !hasAddress(route, expected.set)))
-    draft.plan.route = expected;
+  const expected = routeTo(draft, d, node, container.host_port).set;
+  if (route === null || (route.deployment_id === d.id && !hasAddress(route, expected)))
+    draft.plan.route = { set: withServers(draft, d, expected) };
 }
 
 const hasAddress = (
@@ -210,6 +211,20 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
     `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the ` +
       'route follows',
   );
+}
+
+/** The first instance of a lost node is back: its replacement is not needed any more. */
+function firstReturned(draft: Draft, d: DeploymentRecord, container: Container | null): void {
+  if (!isFirstLost(d) || container?.state !== 'running') return;
+  draft.set(d, { lost_since: null });
+  draft.addLine(d, 'instance', 'its node is back, and its container runs');
+  reconcile(draft, d);
+}
+
+/** A healthy first instance is `degraded` while another instance does not serve. */
+function withOthers(judgement: Judgement, others: readonly InstanceRecord[]): Judgement {
+  const degraded = judgement.status === 'healthy' ? degradedDetail(others) : null;
+  return degraded === null ? judgement : { status: 'degraded', detail: degraded };
 }
 
 /** Returns whether the node is online and might still have the container. */
@@ -339,8 +354,13 @@ function whyDown({ state, exit_code, out_of_memory }: Container): string {
   return `its container is ${state}`;
 }
 
+/**
+ * The first instance can have the name of another one, because it replaced an earlier first one
+ * (flow/instances.ts `promote`).
+ */
 const isMisnamed = (d: DeploymentRecord, container: Container): boolean =>
-  container.name !== finalName(d.settings);
+  container.name !== finalName(d.settings) &&
+  (ownLabel(d) === null || !container.name.startsWith(`${finalName(d.settings)}-${WEB}-`));
 
 /**
  * Lists the differences between container and deployment. Ignores values that the agent does not
@@ -517,6 +537,7 @@ export function isAsExpected(
   node: NodeRecord,
   container: Container,
   route: RouteRecord | null,
+  others: readonly InstanceRecord[] = [],
 ): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (isStoppedFirst(d)) return restsAsExpected(d, container, route);
@@ -525,12 +546,16 @@ export function isAsExpected(
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
   const squatter = holderOfPort(node, d, container);
   if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;
-  const { status, detail } = judge(d, container, {
-    now: node.last_seen_at,
-    retiring: false,
-    holder: holderOfName(node, d),
-    squatter,
-  });
+  if (isFirstLost(d)) return false;
+  const { status, detail } = withOthers(
+    judge(d, container, {
+      now: node.last_seen_at,
+      retiring: false,
+      holder: holderOfName(node, d),
+      squatter,
+    }),
+    others,
+  );
   return d.health?.status === status && d.health.detail === detail;
 }
 
@@ -566,6 +591,7 @@ export const areAsExpected = (
   reported: ReadonlyMap<string, Container>,
   known: readonly DeploymentRecord[],
   routes: Routes,
+  instances: readonly InstanceRecord[] = [],
 ): boolean =>
   known.length === reported.size &&
   known.every((d) => {
@@ -574,23 +600,36 @@ export const areAsExpected = (
     return (
       container !== undefined &&
       d.health?.status !== 'unhealthy' &&
-      isAsExpected(d, node, container, route)
+      isAsExpected(
+        d,
+        node,
+        container,
+        route,
+        instances.filter(({ deployment_id }) => deployment_id === d.id),
+      )
     );
   });
 
+/** An address of a route: of its first instance, or of another one. */
+type RouteAddress = Pick<RouteRecord, 'host_ip' | 'host_port'>;
+
 /**
- * Returns the routes of other nodes that lead to a container of this node, according to the report
- * of this node.
+ * Returns the routes with an address of other nodes that leads to a container of this node,
+ * according to the report of this node.
  */
 export const routesToOthers = (
   node: NodeRecord,
   elsewhere: readonly RouteRecord[],
-): { route: RouteRecord; container: Container }[] =>
-  elsewhere.flatMap((route) => {
-    const isThere = (c: Container): boolean =>
-      c.state === 'running' &&
-      c.host_port === route.host_port &&
-      c.labels[LABELS.deployment] !== route.deployment_id;
-    const container = node.containers.find(isThere);
-    return container === undefined ? [] : [{ route, container }];
-  });
+): { route: RouteRecord; container: Container; address: RouteAddress }[] =>
+  elsewhere.flatMap((route) =>
+    [route, ...(route.servers ?? [])].flatMap((address) => {
+      if (address.host_ip !== node.host_ip || address.node_id === node.id) return [];
+      const container = node.containers.find(
+        (c) =>
+          c.state === 'running' &&
+          c.host_port === address.host_port &&
+          c.labels[LABELS.deployment] !== route.deployment_id,
+      );
+      return container === undefined ? [] : [{ route, container, address }];
+    }),
+  );

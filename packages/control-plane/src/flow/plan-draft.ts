@@ -13,6 +13,7 @@ import {
 } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
 import type { UnmanagedChange } from '../domain/nodes/unmanaged-containers.ts';
+import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
@@ -46,6 +47,10 @@ export type Draft = {
   volumes(): readonly VolumeCopy[];
   putVolumes(copy: VolumeCopy): void;
   unmanaged(change: UnmanagedChange): void;
+  /** Returns the instances of the deployment beside the first one, with the changes of this plan. */
+  instances(d: Pick<DeploymentRecord, 'id'>): readonly InstanceRecord[];
+  putInstance(instance: InstanceRecord): void;
+  removeInstance(id: string): void;
   /** Returns the deployment's open tasks that this plan does not end. */
   openTasks(d: Pick<DeploymentRecord, 'id'>): TaskRecord[];
   node(id: string | null): NodeFact | undefined;
@@ -112,9 +117,30 @@ export function createDraft(facts: Facts, event: string): Draft {
     ],
     putVolumes: (copy) =>
       void (plan.volumes = [...plan.volumes.filter((p) => p.id !== copy.id), copy]),
+    instances: (d) => instancesWith(facts, plan).filter((i) => i.deployment_id === d.id),
+    putInstance: (put) => changeInstance(plan, put.id, { put }),
+    removeInstance: (id) => changeInstance(plan, id, { remove: id }),
     unmanaged: (change) => void (plan.unmanaged = [...(plan.unmanaged ?? []), change]),
     node: (id) => facts.nodes.find((n) => n.id === id),
   };
+}
+
+function changeInstance(plan: Plan, id: string, change: InstanceChange): void {
+  const others = (plan.instances ?? []).filter(
+    (c) => ('put' in c ? c.put.id : c.remove) !== id,
+  );
+  plan.instances = [...others, change];
+}
+
+/** Returns all instances of the project beside the first ones, by number. */
+function instancesWith({ instances = [] }: Facts, plan: Plan): readonly InstanceRecord[] {
+  const changes = plan.instances ?? [];
+  if (changes.length === 0) return instances;
+  const changed = new Set(changes.map((c) => ('put' in c ? c.put.id : c.remove)));
+  const put = changes.flatMap((c) => ('put' in c ? [c.put] : []));
+  return [...instances.filter(({ id }) => !changed.has(id)), ...put].toSorted(
+    (a, b) => a.number - b.number,
+  );
 }
 
 /**

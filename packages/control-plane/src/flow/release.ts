@@ -1,4 +1,5 @@
 /** Decides which settings a redeployed release keeps and which it takes from its project. Pure. */
+import { defined } from '@berth/kit/defined';
 import { can } from '@berth/wire/can';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
@@ -24,6 +25,9 @@ const AT_ONCE = [
   'members',
   'domains',
   'cors_origins',
+  'spread',
+  'sticky',
+  'on_node_lost',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean =>
   (AT_ONCE as readonly string[]).includes(name);
@@ -41,6 +45,22 @@ const settingsOfProject = ({
   updated_at: _updated,
   ...settings
 }: ProjectRecord): ProjectSettings => settings;
+
+/** Counts take effect at once, so a release takes those of the project. */
+const withCounts = (
+  processes: ProjectSettings['processes'],
+  present: ProjectSettings['processes'],
+): ProjectSettings['processes'] =>
+  processes.map((one) => ({
+    ...one,
+    ...defined({ count: present.find(({ name }) => name === one.name)?.count ?? one.count }),
+  }));
+
+/** Returns a setting without the parts that take effect at once. */
+const deployedPart = (name: keyof ProjectSettings, value: unknown): unknown =>
+  name === 'processes'
+    ? (value as ProjectSettings['processes']).map(({ count: _, ...one }) => one)
+    : value;
 
 /** Returns the settings of the release with the mount paths that it had. */
 const settingsOfRelease = ({ settings, datasets }: DeploymentRecord): ProjectSettings => ({
@@ -62,7 +82,8 @@ export function settingsFor(
     ProjectSettings,
     (typeof AT_ONCE)[number]
   >;
-  return { ...settingsOfRelease(release), ...atOnce };
+  const own = settingsOfRelease(release);
+  return { ...own, ...atOnce, processes: withCounts(own.processes, present.processes) };
 }
 
 /** Returns the names of the project settings that differ from those of the deployment. */
@@ -112,7 +133,10 @@ function differingNames(
   project: ProjectRecord,
 ): (keyof ProjectSettings)[] {
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
-    (name) => !isAtOnce(name) && stableJson(settings[name]) !== stableJson(project[name]),
+    (name) =>
+      !isAtOnce(name) &&
+      stableJson(deployedPart(name, settings[name])) !==
+        stableJson(deployedPart(name, project[name])),
   );
 }
 

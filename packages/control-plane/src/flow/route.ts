@@ -4,6 +4,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
+import { isOwnContainer } from '../domain/deployments/instance.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import type {
   DeploymentRecord,
@@ -83,8 +84,7 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
  * has none.
  */
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {
-  const own =
-    draft.node(d.node_id)?.containers.filter((c) => c.labels[LABELS.deployment] === d.id) ?? [];
+  const own = draft.node(d.node_id)?.containers.filter((c) => isOwnContainer(d, c)) ?? [];
   // Ignore containers of earlier attempts.
   return own.find((c) => d.container_id === null || c.id === undefined || c.id === d.container_id);
 }

@@ -5,6 +5,7 @@ import type { DeployPayload } from '@berth/wire/task';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
+import type { InstanceRecord } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import type { Limits, NodeFact } from '../domain/deployments/facts.ts';
 import { projectUrl } from '../domain/nodes/host.ts';
@@ -49,13 +50,19 @@ export const startSeconds = (
   { probeSeconds }: Pick<Limits, 'probeSeconds'>,
 ): number => settings.start_seconds ?? probeSeconds;
 
-type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: VolumeMounts };
+type DeployInput = {
+  mounts: DatasetMount[];
+  missingBytes: number;
+  volumes?: VolumeMounts;
+  /** The instance to start, if it is not the first one. */
+  instance?: Pick<InstanceRecord, 'id' | 'process' | 'number'>;
+};
 
 export function createDeployTask(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  { mounts, missingBytes, volumes }: DeployInput,
+  { mounts, missingBytes, volumes, instance }: DeployInput,
 ): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
@@ -78,8 +85,18 @@ export function createDeployTask(
       d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
     image_tag: tag,
     image_digest: d.image_digest,
-    container_name: generationName(d),
-    replace: d.settings.replace,
+    container_name:
+      instance === undefined
+        ? generationName(d)
+        : `${finalName(d.settings)}-${instance.process}-${instance.number}-g${d.generation}`,
+    ...defined({
+      instance:
+        instance === undefined
+          ? undefined
+          : { id: instance.id, process: instance.process, number: instance.number },
+    }),
+    // With `recreate`, the old version has stopped before the instances beside the first one start.
+    replace: instance === undefined ? d.settings.replace : 'rolling',
     // The agent must not restart the container of a stopped project if this deployment fails.
     replaces: project.stopped_at === null ? (serves?.id ?? null) : null,
     env: d.settings.env,
@@ -164,8 +181,15 @@ export type RetireRequest = {
   of: DeploymentRecord;
   /** The new deployment, which gets the story lines too. */
   replacedBy?: DeploymentRecord;
-  remove: { deployment: DeploymentRecord; reason: string }[];
+  remove: {
+    deployment: DeploymentRecord;
+    reason: string;
+    /** Only the container with this label; null: only the one without; absent: all of them. */
+    instance?: string | null;
+  }[];
   keep: DeploymentRecord | null;
+  /** Instances beside the first one whose containers get these names. */
+  names?: { deployment_id: string; instance_id: string; name: string }[];
   /** Whether the removed containers might still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
@@ -201,11 +225,21 @@ export function createRetireTask(
       project_id: project.id,
       project: project.name,
       domain_prefix: request.of.settings.domain_prefix,
-      remove: request.remove.map((r) => ({ deployment_id: r.deployment.id, reason: r.reason })),
+      remove: request.remove.map((r) => ({
+        deployment_id: r.deployment.id,
+        ...defined({ instance_id: r.instance }),
+        reason: r.reason,
+      })),
       keep:
         request.keep === null
           ? null
           : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
+      ...defined({
+        keep_instances:
+          request.names === undefined || request.names.length === 0
+            ? undefined
+            : request.names,
+      }),
       ...defined({ project_deleted: project.deleting_at === null ? undefined : true }),
       drain_seconds: drain,
       stop_grace_seconds: grace,
@@ -236,4 +270,4 @@ function addLeft(
 export const removes = (task: TaskRecord, d: Pick<DeploymentRecord, 'id'>): boolean =>
   task.kind === 'retire' &&
   'remove' in task.payload &&
-  task.payload.remove.some((r) => r.deployment_id === d.id);
+  task.payload.remove.some((r) => r.deployment_id === d.id && r.instance_id === undefined);

@@ -14,6 +14,7 @@ import { datasetMonitor } from './dataset-monitor.ts';
 import { datasetRemovals } from './dataset-removals.ts';
 import { deploymentRetention } from './deployment-retention.ts';
 import { drains } from './drains.ts';
+import { instances } from './instances.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
 import { nodeMarks } from './node-marks.ts';
@@ -47,6 +48,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: scheduler,
+  },
+  {
+    name: 'instances',
+    description: 'brings projects to the number of instances that they want',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: instances,
   },
   {
     name: 'pushes',

@@ -46,7 +46,12 @@ type Router = {
   parentRefs?: string[];
   priority?: number;
 };
-type Service = { loadBalancer: { servers: { url: string }[] } };
+type LoadBalancer = {
+  servers: { url: string }[];
+  sticky?: { cookie: { httpOnly: true; secure: true } };
+  healthCheck?: { path: string; interval: string; timeout: string; status?: number };
+};
+type Service = { loadBalancer: LoadBalancer };
 type Middleware =
   | { errors: { status: string[]; service: string; query: string } }
   | { headers: { customRequestHeaders: Record<string, string> } }
@@ -169,7 +174,7 @@ export function dynamicConfig(
   const collisions = collisionsOf(routes);
   // Sort by name, so that of two projects with one host, the same one is always omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
-    const holder = collisions.get(route);
+    const holder = collisions.get(route)?.holder;
     const problem =
       holder === undefined
         ? problemOf(route, settings, hosts)
@@ -183,7 +188,7 @@ export function dynamicConfig(
     const host = `${route.domain_prefix}.${settings.baseDomain}`;
     deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
     (route.auth_required ? closed : open).push(route.domain_prefix);
-    addProject(config, route, settings);
+    addProject(config, withoutTaken(route, collisions), settings);
     const own = publishedDomains(route, settings, domains, problems);
     addDomains(config, route, own, settings);
     (route.auth_required ? closedDomains : openDomains).push(...own);
@@ -203,8 +208,8 @@ export function dynamicConfig(
     .digest('hex')
     .slice(0, 16);
   addMarker(config, hash);
-  const leftOut = [...collisions].map(([{ deployment_id, host_ip, host_port }, holder]) => ({
-    deployment_id,
+  const leftOut = [...collisions].map(([{ host_ip, host_port }, { route, holder }]) => ({
+    deployment_id: route.deployment_id,
     host_ip,
     host_port,
     holder,
@@ -219,13 +224,17 @@ export function dynamicConfig(
   };
 }
 
+type Address = Pick<PublishedRoute, 'host_ip' | 'host_port'>;
+/** Addresses that a later route has too, each with its route and the holder of the address. */
+type Collisions = Map<Address, { route: PublishedRoute; holder: string }>;
+
 /**
- * Returns the routes whose address a later route has too, each with the holder of the address. One
+ * Returns the addresses that a later route has too, each with the holder of the address. One
  * address belongs to one container: the engine can give the ports of a stopped container to another
  * one, and a new machine can have the address of an old one. So only the container last observed at
  * an address is published, and no host shows another project.
  */
-function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, string> {
+function collisionsOf(routes: readonly PublishedRoute[]): Collisions {
   const latest = new Map<string, PublishedRoute>();
   const isLater = (a: PublishedRoute, b: PublishedRoute): boolean =>
     a.published_at === b.published_at
@@ -233,18 +242,31 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
       : a.published_at > b.published_at;
   const published = routes
     .filter((route) => route.stopped !== true)
-    .map((route) => ({ route, key: `${canonicalAddress(route.host_ip)}:${route.host_port}` }));
+    .flatMap((route) =>
+      [route, ...(route.servers ?? [])].map((address) => ({
+        route,
+        address,
+        key: `${canonicalAddress(address.host_ip)}:${address.host_port}`,
+      })),
+    );
   for (const { route, key } of published) {
     const other = latest.get(key);
     if (other === undefined || isLater(route, other)) latest.set(key, route);
   }
-  const collisions = new Map<PublishedRoute, string>();
-  for (const { route, key } of published) {
+  const collisions: Collisions = new Map();
+  for (const { route, address, key } of published) {
     const holder = latest.get(key);
     if (holder !== undefined && holder !== route)
-      collisions.set(route, `project ${holder.project_name}`);
+      collisions.set(address, { route, holder: `project ${holder.project_name}` });
   }
   return collisions;
+}
+
+/** Returns the route without the servers whose address a later route has. */
+function withoutTaken(route: PublishedRoute, collisions: Collisions): PublishedRoute {
+  const { servers = [], ...first } = route;
+  const left = servers.filter((server) => !collisions.has(server));
+  return { ...first, ...defined({ servers: left.length === 0 ? undefined : left }) };
 }
 
 /**
@@ -286,8 +308,7 @@ function addProject(
     service: name,
     middlewares: ['redirect-to-https@file'],
   };
-  const servers = route.stopped === true ? [] : [{ url: `http://${addressOf(route)}` }];
-  http.services[name] = { loadBalancer: { servers } };
+  http.services[name] = { loadBalancer: loadBalancerOf(route) };
   if (route.auth_required) {
     http.middlewares[`${name}-auth`] = {
       forwardAuth: {
@@ -299,6 +320,23 @@ function addProject(
       },
     };
   }
+}
+
+/** Returns the servers of the project: one for each instance that serves. */
+function loadBalancerOf(route: PublishedRoute): LoadBalancer {
+  if (route.stopped === true) return { servers: [] };
+  const addresses = [route, ...(route.servers ?? [])];
+  const servers = addresses.map((address) => ({ url: `http://${addressOf(address)}` }));
+  if (servers.length === 1) return { servers };
+  return {
+    servers,
+    ...defined({
+      sticky:
+        route.sticky === true
+          ? { cookie: { httpOnly: true as const, secure: true as const } }
+          : undefined,
+    }),
+  };
 }
 
 /**
@@ -476,7 +514,7 @@ function problemOf(
   return null;
 }
 
-const addressOf = ({ host_ip, host_port }: PublishedRoute): string =>
+const addressOf = ({ host_ip, host_port }: Address): string =>
   `${urlHost(host_ip)}:${host_port}`;
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 

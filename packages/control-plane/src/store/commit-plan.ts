@@ -27,6 +27,7 @@ import { changePushes, removeOldLooks } from './hooks.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { claimReleasePrefix } from './prefixes.ts';
 import { afterAll } from './routes.ts';
+import { changeInstance } from './instances.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns, payloadWithoutArgs, payloadWithoutEnv } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
@@ -64,6 +65,7 @@ export async function commitPlan(
       if (plan.route !== null) await changeRoute(tx, plan.route, plan.now);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
+      for (const change of plan.instances ?? []) await changeInstance(tx, change);
       for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
       await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
@@ -326,7 +328,7 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
     await tx.deleteFrom('routes').where('project_id', '=', change.remove.project_id).execute();
     return;
   }
-  const { project_id, stopped, published_at, ...given } = change.set;
+  const { project_id, stopped, published_at, servers = [], ...given } = change.set;
   const others = tx
     .selectFrom('routes')
     .where('project_id', '!=', project_id)
@@ -334,6 +336,7 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
   const columns = {
     ...given,
     stopped: Number(stopped === true),
+    servers: servers.length === 0 ? null : JSON.stringify(servers),
     published_at:
       published_at === now
         ? await afterAll(others.where('host_ip', '=', given.host_ip), now)

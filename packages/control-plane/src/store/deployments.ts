@@ -6,6 +6,7 @@ import type {
   DeploymentStore,
   Span,
 } from '../domain/deployments/deployment-store.ts';
+import type { InstanceRecord } from '../domain/deployments/instance.ts';
 import type { Guarded, ProjectAccess } from '../domain/identity/access.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Page, Paged } from '../domain/platform/page.ts';
@@ -19,6 +20,7 @@ import type {
 } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db } from './engine/tables.ts';
+import { instancesAround } from './instances.ts';
 import { deploymentsOf } from './kept-settings.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
@@ -240,6 +242,7 @@ async function deploymentsConcerning(
   serving: DeploymentRecord[];
   routes: ReadonlyMap<string, RouteRecord>;
   elsewhere: RouteRecord[];
+  instances: InstanceRecord[];
   markReconciled: () => void;
 } | null> {
   if (queryCache.isReconciled(node)) return null;
@@ -249,7 +252,19 @@ async function deploymentsConcerning(
     await deploymentsServingOn(db, node.id),
   ];
   const { routes, elsewhere } = await routesAround(db.kysely, node, [...known, ...serving]);
-  return { known, serving, routes, elsewhere, markReconciled: () => markReconciled(known) };
+  const instances = await instancesAround(
+    db.kysely,
+    node.id,
+    [...known, ...serving].map(({ id }) => id),
+  );
+  return {
+    known,
+    serving,
+    routes,
+    elsewhere,
+    instances,
+    markReconciled: () => markReconciled(known),
+  };
 }
 
 async function deploymentsOnSilentNodes(
@@ -359,6 +374,7 @@ async function routesAround(
     .where((eb) =>
       eb.or([
         eb('host_ip', '=', host_ip),
+        eb('servers', 'like', `%"host_ip":"${host_ip}"%`),
         ...(projects.size === 0 ? [] : [eb('project_id', 'in', [...projects])]),
       ]),
     )
@@ -371,7 +387,11 @@ async function routesAround(
         .map((route) => [route.project_id, route]),
     ),
     elsewhere: all.filter(
-      (route) => route.host_ip === host_ip && route.node_id !== id && route.stopped !== true,
+      (route) =>
+        route.stopped !== true &&
+        [route, ...(route.servers ?? [])].some(
+          (address) => address.host_ip === host_ip && address.node_id !== id,
+        ),
     ),
   };
 }

@@ -1,9 +1,10 @@
 /** Reads everything that a decision about one project needs, and writes its plan. */
 import { defined } from '@berth/kit/defined';
-import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { DatasetFact, NodeFact } from '../domain/deployments/facts.ts';
 import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';
 import type { GitCredentials } from '../domain/nodes/build-needs.ts';
 import { DomainError } from '../domain/platform/errors.ts';
+import type { DatasetVersionRecord, DeploymentRecord } from '../domain/platform/records.ts';
 import { isMisnamedOn } from '../domain/projects/container-name.ts';
 import type { Claiming } from './claiming.ts';
 import { holdsBuilds } from './clean-ups.ts';
@@ -18,6 +19,7 @@ import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
 import { taskOf } from './rows/task.ts';
+import { instancesOf } from './instances.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
 import { unmanagedOf } from './unmanaged.ts';
@@ -87,11 +89,19 @@ function readFacts(
       ) ||
       deployments.some((d) => isMisnamedOn(nodes, d));
     const unmanaged = await unmanagedOf(tx, projectId);
+    const datasets = await datasetFacts(tx, [...used, ...datasetIds]);
+    const versions = await pinnedVersions(tx, deployments, datasets);
+    const instances = await instancesOf(
+      tx,
+      deployments.map((d) => d.id),
+    );
     return {
       project: record,
-      datasets: await datasetFacts(tx, [...used, ...datasetIds]),
+      datasets,
       // Sorted here: with an ORDER BY, SQLite would read all deployments that the project ever had.
       live: deployments.sort((a, b) => a.generation - b.generation),
+      ...defined({ versions: versions.length === 0 ? undefined : versions }),
+      ...defined({ instances: instances.length === 0 ? undefined : instances }),
       tasks: tasks.map(taskOf),
       route: route === undefined ? null : routeOf(route),
       nodes,
@@ -106,6 +116,33 @@ function readFacts(
       buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),
     };
   });
+}
+
+/** Reads the versions that running deployments pin and that are not the newest of their dataset. */
+async function pinnedVersions(
+  tx: Tx,
+  deployments: readonly DeploymentRecord[],
+  datasets: readonly DatasetFact[],
+): Promise<DatasetVersionRecord[]> {
+  const pins = deployments
+    .filter(({ status }) => status === 'running')
+    .flatMap((d) => d.datasets ?? [])
+    .filter(
+      ({ dataset_id, version }) =>
+        version !== null && datasets.some((d) => d.id === dataset_id && d.version !== version),
+    );
+  if (pins.length === 0) return [];
+  return tx
+    .selectFrom('dataset_versions')
+    .selectAll()
+    .where((eb) =>
+      eb.or(
+        pins.map(({ dataset_id, version }) =>
+          eb.and([eb('dataset_id', '=', dataset_id), eb('version', '=', version ?? 0)]),
+        ),
+      ),
+    )
+    .execute();
 }
 
 async function findIdempotencyKey(

@@ -53,6 +53,7 @@ import { createTaskStore } from './tasks.ts';
 import { createUnmanagedStore } from './unmanaged.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
+import { createInstanceStore } from './instances.ts';
 import { createVolumeStore } from './volumes.ts';
 
 export type { BeforeMigration };
@@ -172,6 +173,7 @@ export function storesOn(
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),
+    instances: createInstanceStore(db),
     unmanaged: createUnmanagedStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(claiming, memory, queryCache, now),

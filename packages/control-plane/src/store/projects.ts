@@ -368,6 +368,7 @@ function withDefaults({ name, ...given }: ProjectCreate): {
       members: [],
       cors_origins: [],
       domains: [],
+      processes: [...PROJECT_DEFAULTS.processes],
       replace: 'rolling',
       ...given,
     },

@@ -10,12 +10,13 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')
       .selectAll('routes')
-      .select(['projects.name as project_name', 'projects.auth_required', 'projects.domains'])
+      .select(['projects.name as project_name', 'projects.auth_required', 'projects.domains', 'projects.sticky'])
       .orderBy('projects.name')
       .execute();
     return rows.map((row) => ({
       ...routeOf(row),
       auth_required: row.auth_required !== 0,
+      sticky: row.sticky !== 0,
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));
   },

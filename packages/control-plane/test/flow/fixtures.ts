@@ -48,6 +48,10 @@ export const SETTINGS: ProjectSettings = {
   volumes: [],
   cors_origins: [],
   domains: [],
+  processes: [{ name: 'web', count: 1 }],
+  spread: 'nodes',
+  sticky: false,
+  on_node_lost: 'move',
 };
 
 export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({

@@ -3,7 +3,13 @@ import { defined } from '@berth/kit/defined';
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
-import type { DeploymentRecord, DeploymentSummary } from '../../domain/platform/records.ts';
+import type { InstanceRecord } from '../../domain/deployments/instance.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
+import type {
+  DeploymentRecord,
+  DeploymentSummary,
+  NodeRecord,
+} from '../../domain/platform/records.ts';
 import type {
   DeploymentFilter,
   DeploymentStore,
@@ -41,6 +47,7 @@ export type Deps = {
   projects: Pick<ProjectStore, 'getMany'>;
   deployments: Pick<DeploymentStore, 'events' | 'get' | 'getMany' | 'list'>;
   commitStatuses: Pick<StatusStore, 'ofDeployment'>;
+  instances: Pick<InstanceStore, 'ofDeployments'>;
   settings: Pick<ApiSettings, 'baseDomain' | 'publicUrl'>;
   driver: Pick<Driver, 'advance' | 'request'>;
   changes: Pick<Changes, 'notify' | 'on'>;
@@ -125,13 +132,24 @@ async function view(deps: Deps, record: DeploymentRecord): Promise<Deployment> {
   const contextOf = await contextsOf(deps, [summary], record.status === 'running' ? [record] : []);
   const events = await deps.deployments.events([record.id]);
   const status = await deps.commitStatuses.ofDeployment(record.id);
+  const others = await deps.instances.ofDeployments([record.id]);
   return deploymentView(
     record,
     events.get(record.id) ?? [],
     contextOf(summary),
     deps.settings,
     status,
+    { others, nodes: await nodesOf(deps, record, others) },
   );
+}
+
+async function nodesOf(
+  { nodes }: Pick<Deps, 'nodes'>,
+  { node_id }: DeploymentRecord,
+  others: readonly InstanceRecord[],
+): Promise<Map<string, NodeRecord>> {
+  const ids = new Set([node_id, ...others.map((one) => one.node_id)].filter((id) => id !== null));
+  return new Map((await nodes.getMany([...ids])).map((node) => [node.id, node]));
 }
 
 type Creating = {

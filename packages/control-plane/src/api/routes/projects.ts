@@ -2,7 +2,7 @@
  * Routes of projects and their settings. Checks settings against domain/projects/project-rules.ts.
  */
 import { defined } from '@berth/kit/defined';
-import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
+import type { EnvPatch, Project, ProjectPatch, Scale } from '@berth/wire/project';
 import type {
   HostCertificate,
   CertificateWatch,
@@ -53,7 +53,7 @@ export type Deps = {
     | 'publicUrl'
     | 'reservedPrefixes'
   >;
-  driver: Pick<Driver, 'deleteProject' | 'stop'>;
+  driver: Pick<Driver, 'advance' | 'deleteProject' | 'stop'>;
   changes: Pick<Changes, 'notify'>;
   now: () => number;
   log: Logger;
@@ -68,6 +68,7 @@ export function projectRoutes(route: Define, deps: Deps): void {
     change(deps, call, { env: { [checkedName(call.params.name)]: call.body.value } }),
   );
   route('deleteEnv', (call) => deleteEnv(deps, call));
+  route('scaleProject', (call) => scaleProject(deps, call));
   route('stopProject', (call) => stopProject(deps, call));
   route('deleteProject', (call) => deleteProject(deps, call));
 }
@@ -102,6 +103,27 @@ async function publishRoutes(deps: Deps): Promise<void> {
     );
 }
 
+/** Sets counts of processes, and starts or ends instances of the version that serves. */
+async function scaleProject(
+  deps: Deps,
+  call: Call<'scaleProject'>,
+): Promise<Project> {
+  const { processes } = await deps.projects.get(call.params.id);
+  const unknown = Object.keys(call.body).filter(
+    (name) => !processes.some((process) => process.name === name),
+  );
+  if (unknown.length > 0)
+    throw new DomainError(
+      'validation',
+      `the project has no process ${unknown.join(', ')}; it has ` +
+        processes.map(({ name }) => name).join(', '),
+      unknown.map((field) => ({ field, rule: 'exists', message: 'no process has this name' })),
+    );
+  return change(deps, { ...call, ifMatch: undefined }, {}, {
+    counts: call.body,
+  });
+}
+
 /** Converts a project and sets its ETag. */
 async function view(
   deps: Deps,
@@ -132,10 +154,10 @@ async function change(
   deps: Deps,
   call: { params: { id: string }; user: Caller; setEtag: SetEtag; ifMatch: string | undefined },
   given: ProjectPatch,
-  check: (present: ProjectRecord) => void = () => {},
+  { check = () => {}, counts }: { check?: (present: ProjectRecord) => void; counts?: Scale } = {},
 ): Promise<Project> {
   const rules = await rulesFor(deps, given);
-  const { env, build_args, domains, cors_origins, ...rest } = given;
+  const { env, build_args, domains, cors_origins, processes, ...rest } = given;
   refuseMembers(given, call.user);
   const project = await deps.projects.patch(
     call.params.id,
@@ -150,6 +172,7 @@ async function change(
             build_args === undefined ? undefined : mergedEnv(present.build_args, build_args),
           domains: domains === undefined ? undefined : normalDomains(domains),
           cors_origins: cors_origins === undefined ? undefined : normalOrigins(cors_origins),
+          processes: counted(processes, present.processes, counts),
           datasets:
             datasets === undefined
               ? undefined
@@ -171,7 +194,29 @@ async function change(
   // Check waiting pushes again with the new settings.
   if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) deps.changes.notify('work');
   if (given.auth_required !== undefined || domains !== undefined) await publishRoutes(deps);
+  if (processes !== undefined || counts !== undefined) await scaleRunning(deps, project);
   return view(deps, project, call);
+}
+
+/** Returns the processes with their counts; undefined if neither changes. */
+function counted(
+  given: ProjectPatch['processes'],
+  present: ProjectSettings['processes'],
+  counts: Scale | undefined,
+): ProjectSettings['processes'] | undefined {
+  if (counts === undefined) return given?.map(({ name, count = 1 }) => ({ name, count }));
+  return present.map(({ name, count = 1 }) => ({ name, count: counts[name] ?? count }));
+}
+
+/** Starts or ends instances now. The loop `instances` repeats it after a failure. */
+async function scaleRunning({ driver, projects, log }: Deps, { id }: ProjectRecord): Promise<void> {
+  const running = (await projects.runningDeployments([id])).get(id);
+  if (running === undefined) return;
+  await driver
+    .advance(running, { type: 'scaled' })
+    .catch((error: unknown) =>
+      log.error({ err: error, project_id: id }, 'could not scale at once; will retry'),
+    );
 }
 
 function checkedName(name: string): string {

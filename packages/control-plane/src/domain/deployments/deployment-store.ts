@@ -3,6 +3,7 @@
  * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
+import type { InstanceRecord } from './instance.ts';
 import type { Guarded, ProjectAccess } from '../identity/access.ts';
 import type { Page, Paged } from '../platform/page.ts';
 import type {
@@ -69,6 +70,8 @@ export type DeploymentStore = {
     serving: DeploymentRecord[];
     routes: ReadonlyMap<string, RouteRecord>;
     elsewhere: RouteRecord[];
+    /** Instances beside the first one: of these deployments, and those assigned to the node. */
+    instances: InstanceRecord[];
     markReconciled: () => void;
   } | null>;
   /**

@@ -4,12 +4,14 @@
  */
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
+import type { InstanceRecord } from './instance.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
 import type { UnmanagedContainer } from '../nodes/unmanaged-containers.ts';
 import type { Uptime } from '../platform/uptime.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import type {
   DatasetRecord,
+  DatasetVersionRecord,
   DeploymentRecord,
   NodeRecord,
   ProjectRecord,
@@ -100,12 +102,19 @@ export type Facts = {
   project: ProjectRecord;
   /** All deployments of the project that are not in a terminal state, oldest first. */
   live: DeploymentRecord[];
+  /** Instances of live deployments beside the first one. Absent: none. */
+  instances?: readonly InstanceRecord[];
   /** All open tasks of the project. */
   tasks: TaskRecord[];
   route: RouteRecord | null;
   nodes: NodeFact[];
   /** Datasets of the project, of its live deployments, and of the release for a rollback. */
   datasets: DatasetFact[];
+  /**
+   * The dataset versions of running deployments that are not the newest of their dataset. Absent:
+   * none.
+   */
+  versions?: readonly DatasetVersionRecord[];
   /**
    * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for
    * stopped projects (flow/stop.ts), and while the container of a running deployment does not have

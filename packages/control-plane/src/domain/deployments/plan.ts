@@ -6,6 +6,7 @@ import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from '../git/hooks.ts';
 import type { UnmanagedChange } from '../nodes/unmanaged-containers.ts';
+import type { InstanceChange } from './instance.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import type {
   DeploymentRecord,
@@ -61,6 +62,7 @@ export type Plan = {
   /** New and changed copies of volumes. */
   volumes: VolumeCopy[];
   unmanaged?: UnmanagedChange[];
+  instances?: InstanceChange[];
   now: number;
   /**
    * Value of the uptime clock (domain/platform/uptime.ts). Orders the ends of tasks and the reports
@@ -98,4 +100,5 @@ export const isEmptyPlan = (p: Plan): boolean =>
   p.route === null &&
   p.stopped === undefined &&
   p.unmanaged === undefined &&
+  p.instances === undefined &&
   p.push === null;

@@ -110,6 +110,9 @@ export function builtOtherwise({
   return parts.length === 0 ? null : parts.join(', and ');
 }
 
+/** The need of an instance beside the first one: its own name and label. */
+export const instanceNeed: Need = { capability: 'instances', what: 'run a second instance' };
+
 /** Settings that a contract-only agent ignores. The container runs without them. */
 const UNKNOWN_TO_CONTRACT = [
   'health_path',

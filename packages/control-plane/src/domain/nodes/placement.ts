@@ -326,6 +326,54 @@ export function place(
   };
 }
 
+/**
+ * How further instances spread. `taken`: number of instances of the same process by node. With
+ * `nodes`, the nodes with the fewest instances come first; with `pack`, the score alone decides.
+ */
+export type Spread = {
+  mode: 'nodes' | 'pack';
+  taken: ReadonlyMap<string, number>;
+};
+
+/**
+ * Chooses a node for each of `count` further instances, one after the other. The ranking of the
+ * nodes is computed once.
+ */
+export function chooseMore(
+  question: Question,
+  nodes: readonly NodeRecord[],
+  context: PlacementContext,
+  count: number,
+  { mode, taken }: Spread,
+): Choice[] {
+  const ranking = rank(question, nodes, context);
+  const instances = new Map(taken);
+  return Array.from({ length: count }, () => {
+    const winner = leastTaken(ranking, mode === 'pack' ? new Map() : instances);
+    const id = nodes[winner]?.id;
+    if (id !== undefined) instances.set(id, (instances.get(id) ?? 0) + 1);
+    return choiceOf({ ...ranking, winner });
+  });
+}
+
+/** Returns the position of the best eligible node among those with the fewest instances. */
+function leastTaken(
+  { nodes, refusals, order }: Ranking,
+  instances: ReadonlyMap<string, number>,
+): number {
+  let best = -1;
+  let fewest = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < nodes.length; i++) {
+    if (refusals[i] !== null) continue;
+    const count = instances.get(nodes[i]?.id ?? '') ?? 0;
+    if (best === -1 || count < fewest || (count === fewest && order(i, best) < 0)) {
+      best = i;
+      fewest = count;
+    }
+  }
+  return best;
+}
+
 export type Choice = {
   /**
    * Placement to store with the deployment: names the winner and the best deploy nodes, and counts
@@ -341,7 +389,11 @@ export function choose(
   nodes: readonly NodeRecord[],
   context: PlacementContext,
 ): Choice {
-  const ranking = rank(question, nodes, context);
+  return choiceOf(rank(question, nodes, context));
+}
+
+function choiceOf(ranking: Ranking): Choice {
+  const { nodes } = ranking;
   const named = namedOf(ranking);
   const { eligible, refused } = countOthers(ranking, named);
   const isComplete = eligible === 0 && refused.length === 0;

@@ -140,6 +140,15 @@ export type DeploymentRecord = {
   container_id: string | null;
   host_port: number | null;
   /**
+   * Label of the container of the first instance; null or absent: its container has no such label
+   * (domain/deployments/instance.ts).
+   */
+  instance_id?: string | null;
+  /** Number of the first instance. Absent: 1. */
+  instance_number?: number;
+  /** Since when the node of the first instance counts as lost (flow/instances.ts), or null. */
+  lost_since?: number | null;
+  /**
    * Time at which the route was published. The deployment is `running` only once the proxy serves
    * the route.
    */
@@ -360,6 +369,16 @@ export type RouteRecord = {
    * address.
    */
   stopped?: true;
+  /** The servers beside this address, in the order of their numbers. Absent: none. */
+  servers?: readonly RouteServer[];
+};
+
+/** The address of an instance beside the first one. */
+export type RouteServer = {
+  instance_id: string;
+  node_id: string;
+  host_ip: string;
+  host_port: number;
 };
 
 /**

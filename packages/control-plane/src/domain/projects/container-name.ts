@@ -15,6 +15,9 @@ export const isMisnamedOn = (nodes: readonly NodeRecord[], d: DeploymentRecord):
     (node) =>
       node.id === d.node_id &&
       node.containers.some(
-        (c) => c.labels[LABELS.deployment] === d.id && c.name !== finalName(d.settings),
+        (c) =>
+          c.labels[LABELS.deployment] === d.id &&
+          (c.labels[LABELS.instance] ?? null) === (d.instance_id ?? null) &&
+          c.name !== finalName(d.settings),
       ),
   );

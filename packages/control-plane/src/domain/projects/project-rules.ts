@@ -52,6 +52,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     members: given.members ?? [],
     domains: given.domains ?? [],
     cors_origins: given.cors_origins ?? [],
+    processes: given.processes ?? [...PROJECT_DEFAULTS.processes],
     datasets,
     volumes,
     replace,
@@ -108,8 +109,66 @@ export function projectProblems(
     changed.replace !== undefined
   )
     problems.push(replaceProblem(settings));
+  if (changed.processes !== undefined || changed.datasets !== undefined || changed.volumes !== undefined)
+    problems.push(...processProblems(settings));
+  if (changed.on_node_lost !== undefined) problems.push(onNodeLostProblem(settings));
   return problems.filter((p) => p !== null);
 }
+
+/** Returns why a project can have one instance only: a second one would write at the same time. */
+const writesWhat = (settings: Pick<ProjectSettings, 'datasets' | 'volumes'>): string | null => {
+  if (!isStopFirst(settings)) return null;
+  return settings.volumes.length > 0 ? 'the project has volumes' : 'a dataset is mounted readwrite';
+};
+
+export function processProblems(
+  settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes'>,
+): FieldProblem[] {
+  const writes = writesWhat(settings);
+  return settings.processes.flatMap(({ name, count = 1 }, i) => [
+    ...(settings.processes.findIndex((other) => other.name === name) < i
+      ? [{ field: `processes[${i}].name`, rule: 'unique', message: 'this process is listed twice' }]
+      : []),
+    ...(name === 'web'
+      ? []
+      : [
+          {
+            field: `processes[${i}].name`,
+            rule: 'web',
+            message: 'must be “web”: this version runs no other process',
+          },
+        ]),
+    ...(count > 1 && writes !== null
+      ? [
+          {
+            field: `processes[${i}].count`,
+            rule: 'single_writer',
+            message: `must be at most 1 while ${writes}: two instances would write at once`,
+          },
+        ]
+      : []),
+    ...(count === 0
+      ? [
+          {
+            field: `processes[${i}].count`,
+            rule: 'minimum',
+            message: 'must be at least 1; `berth project stop` stops the project',
+          },
+        ]
+      : []),
+  ]);
+}
+
+const onNodeLostProblem = (settings: ProjectSettings): FieldProblem | null => {
+  const writes = writesWhat(settings);
+  return settings.on_node_lost === 'move' && writes !== null
+    ? {
+        field: 'on_node_lost',
+        rule: 'single_writer',
+        message: `must be “wait” while ${writes}: the silent machine may still write`,
+      }
+    : null;
+};
 
 const memberProblems = (members: ProjectSettings['members']): FieldProblem[] =>
   members.flatMap(({ user_id }, i) =>

@@ -10,6 +10,8 @@ export type PublishedRoute = RouteRecord & {
   project_name: string;
   auth_required: boolean;
   domains?: readonly string[];
+  /** True: a cookie keeps a visitor on one instance. Absent: false. */
+  sticky?: boolean;
 };
 
 export type RouteStore = {

@@ -53,6 +53,7 @@ const TABLES = {
   deployments: {},
   deployment_events: { number: 'id' },
   tasks: { number: 'seq' },
+  instances: {},
   routes: {},
   idempotency_keys: {},
   hooks: {},

@@ -9,6 +9,7 @@ import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
 import type { RuntimeStream } from '@berth/wire/runtime';
 import type { DeploymentState, HealthState, Role } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
+import type { InstanceRecord } from '../../domain/deployments/instance.ts';
 import type { CleanUpRecord } from '../../domain/deployments/clean-up.ts';
 import type { CommitState, StatusRecord } from '../../domain/git/commit-statuses.ts';
 import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git/git-stores.ts';
@@ -88,6 +89,10 @@ export type Tables = {
     stop_grace_seconds: number;
     replace: string;
     on_dataset_change: string;
+    processes: Generated<Json>;
+    spread: Generated<string>;
+    sticky: Generated<Flag>;
+    on_node_lost: Generated<string>;
     /** Increased by each change of a secret. */
     secrets_version: Generated<number>;
     deploy_on_push: Generated<Flag>;
@@ -212,6 +217,11 @@ export type Tables = {
     node_id: string | null;
     container_id: string | null;
     host_port: number | null;
+    /** Label of the container of the first instance; null: it has none. */
+    instance_id: Generated<string | null>;
+    instance_number: Generated<number>;
+    /** Since when the node of the first instance counts as lost; null: it does not. */
+    lost_since: Generated<Ms | null>;
     route_published_at: Ms | null;
     placement: Json | null;
     health_status: HealthState | null;
@@ -334,7 +344,11 @@ export type Tables = {
     checksum: string | null;
     previous_checksum: string | null;
   };
-  routes: Omit<RouteRecord, 'stopped'> & {
+  /** Instances beside the first one of their deployment (domain/deployments/instance.ts). */
+  instances: Columns<InstanceRecord>;
+  routes: Omit<RouteRecord, 'stopped' | 'servers'> & {
+    /** JSON: the servers beside the first one; null: none. */
+    servers: Generated<Json | null>;
     /** 1 if the project is stopped: its host shows the page of a stopped project. */
     stopped: Generated<Flag>;
   };

@@ -126,7 +126,14 @@ async function dropChangedProjects(cache: Cache): Promise<void> {
       .where('status', 'in', [...LIVE_STATES])
       .where('node_id', 'is not', null)
       .execute();
-    for (const { node_id } of placed) dropReconciled(cache, node_id ?? '');
+    const instances = await cache.db.kysely
+      .selectFrom('instances')
+      .select('node_id')
+      .distinct()
+      .where('project_id', 'in', [...changed])
+      .where('node_id', 'is not', null)
+      .execute();
+    for (const { node_id } of [...placed, ...instances]) dropReconciled(cache, node_id ?? '');
   }
   cache.versions = present;
 }
@@ -159,6 +166,9 @@ function dropCommitted(cache: Cache, plan: Plan, nodes: readonly string[]): void
   for (const { id } of plan.changeDeployments) dropReconciled(cache, cache.nodeOf.get(id) ?? '');
   for (const id of nodes) dropReconciled(cache, id);
   dropReconciled(cache, plan.createDeployment?.node_id ?? '');
+  for (const change of plan.instances ?? [])
+    if ('put' in change) dropReconciled(cache, change.put.node_id ?? '');
+  if (plan.instances !== undefined) dropRouted(cache, plan.project.id, null);
   if (plan.route !== null)
     dropRouted(cache, plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
 }

@@ -21,7 +21,11 @@ type Later =
   | 'build_target'
   | 'build_args'
   | 'submodules'
-  | 'git_lfs';
+  | 'git_lfs'
+  | 'processes'
+  | 'spread'
+  | 'sticky'
+  | 'on_node_lost';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
 /** Returns columns for the given fields only. */
@@ -229,4 +233,8 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   git_lfs: PROJECT_DEFAULTS.git_lfs,
   watch_paths: [],
   volumes: [],
+  processes: [...PROJECT_DEFAULTS.processes],
+  spread: PROJECT_DEFAULTS.spread,
+  sticky: PROJECT_DEFAULTS.sticky,
+  on_node_lost: PROJECT_DEFAULTS.on_node_lost,
 });

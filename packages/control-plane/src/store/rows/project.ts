@@ -23,6 +23,8 @@ export function settingColumns({
   volumes,
   domains,
   cors_origins,
+  processes,
+  sticky,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -35,6 +37,8 @@ export function settingColumns({
       members: jsonColumn(members),
       domains: jsonColumn(domains),
       cors_origins: jsonColumn(cors_origins),
+      processes: jsonColumn(processes),
+      sticky: flagColumn(sticky),
       submodules: flagColumn(submodules),
       git_lfs: flagColumn(git_lfs),
       build_args: jsonColumn(build_args),
@@ -60,6 +64,10 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   members: JSON.parse(row.members) as ProjectRecord['members'],
   domains: JSON.parse(row.domains) as ProjectRecord['domains'],
   cors_origins: JSON.parse(row.cors_origins) as ProjectRecord['cors_origins'],
+  processes: JSON.parse(row.processes) as ProjectRecord['processes'],
+  spread: row.spread as ProjectRecord['spread'],
+  sticky: row.sticky !== 0,
+  on_node_lost: row.on_node_lost as ProjectRecord['on_node_lost'],
   submodules: row.submodules !== 0,
   git_lfs: row.git_lfs !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],

@@ -1,0 +1,15 @@
+/** Interface to the instances in the database. Implemented in store/. */
+import type { InstanceRecord } from './instance.ts';
+
+export type InstanceStore = {
+  /** Returns the instances beside the first one, by number. */
+  ofDeployments(ids: readonly string[]): Promise<InstanceRecord[]>;
+  /** Returns the instances that are assigned to the node. */
+  onNode(nodeId: string): Promise<InstanceRecord[]>;
+  all(): Promise<InstanceRecord[]>;
+  /**
+   * Returns the running deployments of projects that want more than one instance, or that have
+   * instances beside the first one; `count`: how many `web` instances the project wants.
+   */
+  scaled(): Promise<{ deployment_id: string; count: number }[]>;
+};

@@ -1,0 +1,110 @@
+/**
+ * Instances of a deployment. The first one is the deployment row itself (`node_id`, `host_port`,
+ * `container_id`); each other one is an InstanceRecord. With one instance there is no record, and
+ * nothing differs from a deployment without instances. Pure.
+ *
+ * When the first one is lost and another one serves, the two change places (flow/instances.ts
+ * `promote`), so that the node of the deployment is always that of its first serving instance.
+ */
+import type { ObservedContainer, Placement } from '@berth/wire/node';
+import { type InstanceState, LABELS } from '@berth/wire/vocabulary';
+import type { DeploymentRecord, NodeLoss, ProjectSettings } from '../platform/records.ts';
+import { finalName } from '../projects/container-name.ts';
+
+export const WEB = 'web';
+
+export type InstanceRecord = {
+  id: string;
+  project_id: string;
+  deployment_id: string;
+  process: string;
+  /** From 1. A replacement has the number of the instance that it replaces. */
+  number: number;
+  state: InstanceState;
+  /**
+   * False: its container has no label with its id, because it was the first instance when it
+   * started.
+   */
+  labelled: boolean;
+  node_id: string | null;
+  host_port: number | null;
+  container_id: string | null;
+  /** Why it does not serve, for people; null if it serves. */
+  detail: string | null;
+  losses: NodeLoss[];
+  placement: Placement | null;
+  since: number;
+  created_at: number;
+};
+
+/** Changes of a plan. */
+export type InstanceChange = { put: InstanceRecord } | { remove: string };
+
+/** Returns how many `web` instances should run. */
+export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): number =>
+  processes.find(({ name }) => name === WEB)?.count ?? 1;
+
+/** Returns the label of the container of the first instance; null if it has no such label. */
+export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null =>
+  d.instance_id ?? null;
+
+export const instanceLabel = ({ labels }: Pick<ObservedContainer, 'labels'>): string | null =>
+  labels[LABELS.instance] ?? null;
+
+/** Returns whether the container is that of the first instance of the deployment. */
+export const isOwnContainer = (
+  d: Pick<DeploymentRecord, 'id' | 'instance_id'>,
+  container: Pick<ObservedContainer, 'labels'>,
+): boolean =>
+  container.labels[LABELS.deployment] === d.id && instanceLabel(container) === ownLabel(d);
+
+/** Returns whether the container, reported by the node, is that of the instance. */
+export const isContainerOf = (
+  instance: Pick<InstanceRecord, 'id' | 'deployment_id' | 'labelled' | 'node_id'>,
+  container: Pick<ObservedContainer, 'labels'>,
+  nodeId: string,
+): boolean =>
+  container.labels[LABELS.deployment] === instance.deployment_id &&
+  (instance.labelled
+    ? instanceLabel(container) === instance.id
+    : instanceLabel(container) === null && instance.node_id === nodeId);
+
+/** An instance with a place: it counts towards the count of its process. */
+export const isWanted = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
+  state === 'waiting' || state === 'starting' || state === 'serving' || state === 'unhealthy';
+
+/**
+ * Returns the name that the container of an instance gets after the switch. The first `web` instance
+ * on a machine has the name of the contract.
+ */
+export function instanceName(
+  d: Pick<DeploymentRecord, 'node_id' | 'settings'>,
+  others: readonly InstanceRecord[],
+  instance: Pick<InstanceRecord, 'id' | 'process' | 'number' | 'node_id'>,
+): string {
+  const base = finalName(d.settings);
+  const isFirstThere =
+    instance.process === WEB &&
+    d.node_id !== instance.node_id &&
+    !others.some(
+      (other) =>
+        other.id !== instance.id &&
+        isWanted(other) &&
+        other.process === WEB &&
+        other.node_id === instance.node_id &&
+        other.number < instance.number,
+    );
+  return isFirstThere ? base : `${base}-${instance.process}-${instance.number}`;
+}
+
+/** Returns the lowest numbers that no wanted instance and not the first one has. */
+export function freeNumbers(
+  first: number,
+  others: readonly InstanceRecord[],
+  count: number,
+): number[] {
+  const taken = new Set([first, ...others.filter(isWanted).map(({ number }) => number)]);
+  const free: number[] = [];
+  for (let number = 1; free.length < count; number++) if (!taken.has(number)) free.push(number);
+  return free;
+}

@@ -1,0 +1,793 @@
+/**
+ * Decides about the instances of a deployment beside its first one. The first instance is the
+ * deployment itself; with one instance this file changes nothing.
+ *
+ *   assign ──▶ starting ──its task reports──▶ serving ──its container ends──▶ unhealthy ──it answers──▶ serving
+ *                │ the node fails                 │ its node is silent (FAILOVER_AFTER)
+ *                ▼                                ▼
+ *              another node, or waiting         lost: a replacement starts on another node
+ *
+ * A new version goes live when all its instances answer, with one change of the route. Later, the
+ * route lists each instance that serves. When the first instance is lost and another one serves,
+ * the two change places (`promote`). Pure.
+ */
+import { defined } from '@berth/kit/defined';
+import type { DatasetMount } from '@berth/wire/dataset';
+import type { ObservedContainer, Placement } from '@berth/wire/node';
+import type { DeployPayload } from '@berth/wire/task';
+import { isTerminal } from '@berth/wire/vocabulary';
+import { mountsOf } from '../domain/data/mounts.ts';
+import { isStopFirst } from '../domain/data/volumes.ts';
+import {
+  freeNumbers,
+  instanceLabel,
+  instanceName,
+  type InstanceRecord,
+  isContainerOf,
+  isWanted,
+  ownLabel,
+  WEB,
+  webCount,
+} from '../domain/deployments/instance.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import { instanceNeed } from '../domain/nodes/build-needs.ts';
+import { type Choice, chooseMore, type Question } from '../domain/nodes/placement.ts';
+import { refusalsText } from '../domain/nodes/refusal.ts';
+import type {
+  DeploymentRecord,
+  Failure,
+  NodeLoss,
+  RouteRecord,
+  RouteServer,
+  TaskRecord,
+} from '../domain/platform/records.ts';
+import type { EventOf } from './events.ts';
+import { failure, failureOf } from './failure.ts';
+import { questionAgain } from './placement-question.ts';
+import type { Draft } from './plan-draft.ts';
+import { routeTo } from './route.ts';
+import { isProjectStopped } from './stop.ts';
+import { createDeployTask, createRetireTask } from './tasks.ts';
+
+/** Returns how many instances of `web` the deployment should have now. */
+export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
+  isStopFirst(d.settings) ? 1 : Math.max(1, webCount(facts.project));
+
+/** Returns how many instances each node has, with the first one. */
+function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
+  const taken = new Map<string, number>();
+  const nodes = [
+    isFirstLost(d) ? null : d.node_id,
+    ...draft.instances(d).filter(isWanted).map(({ node_id }) => node_id),
+  ];
+  for (const id of nodes) if (id !== null) taken.set(id, (taken.get(id) ?? 0) + 1);
+  return taken;
+}
+
+export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
+  (d.lost_since ?? null) !== null;
+
+// ── start ────────────────────────────────────────────────────────────────────────────────────────
+
+/** The nodes for the instances beside the first one. */
+export type OtherPlaces = {
+  choices: readonly Choice[];
+  /** The first choice without a node; null if each instance has one. */
+  lacking: Choice | null;
+};
+
+/**
+ * Chooses the nodes of all instances beside the first one, which goes to `first`. An instance
+ * beside the first one needs an agent with the capability `instances`.
+ */
+export function placeOthers(
+  draft: Draft,
+  d: DeploymentRecord,
+  question: Question,
+  first: NodeFact,
+): OtherPlaces {
+  const count = wantedCount(draft, d) - 1;
+  if (count <= 0) return { choices: [], lacking: null };
+  const choices = chooseMore(
+    questionOfOthers(question),
+    draft.facts.nodes,
+    draft.facts,
+    count,
+    { mode: draft.facts.project.spread, taken: new Map([[first.id, 1]]) },
+  );
+  return {
+    choices,
+    lacking: choices.find(({ placement }) => placement.winner === null) ?? null,
+  };
+}
+
+const questionOfOthers = (question: Question): Question => ({
+  ...question,
+  stays: false,
+  home: null,
+  needs: [...question.needs, instanceNeed],
+});
+
+/** Creates the instances beside the first one, each with its deploy task. */
+export function startOthers(
+  draft: Draft,
+  d: DeploymentRecord,
+  choices: readonly Choice[],
+  mounts: DatasetMount[],
+): void {
+  const numbers = freeNumbers(d.instance_number ?? 1, draft.instances(d), choices.length);
+  choices.forEach((choice, i) =>
+    startInstance(draft, d, { number: numbers[i] as number, choice, mounts, losses: [] }),
+  );
+}
+
+type Start = {
+  number: number;
+  choice: Choice;
+  mounts: DatasetMount[];
+  losses: NodeLoss[];
+  /** The waiting instance that starts now. */
+  waiting?: InstanceRecord;
+};
+
+/** Starts an instance on the chosen node. Without a node, the instance waits and says why. */
+function startInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  { number, choice, mounts, losses, waiting }: Start,
+): void {
+  const { now } = draft.facts;
+  const node = draft.node(choice.placement.winner);
+  const instance: InstanceRecord = {
+    id: waiting?.id ?? draft.freshId(),
+    project_id: d.project_id,
+    deployment_id: d.id,
+    process: WEB,
+    number,
+    labelled: true,
+    host_port: null,
+    container_id: null,
+    losses,
+    created_at: waiting?.created_at ?? now,
+    ...(node === undefined
+      ? waitingPlace(choice, waiting, now)
+      : {
+          state: 'starting' as const,
+          node_id: node.id,
+          placement: choice.placement,
+          detail: null,
+          since: now,
+        }),
+  };
+  if (node === undefined) {
+    if (waiting?.detail === instance.detail) return;
+    draft.putInstance(instance);
+    return draft.addLine(d, 'waiting', `instance ${number} waits: ${instance.detail}`);
+  }
+  draft.putInstance(instance);
+  const missingBytes = missingOn(choice.placement, node.id);
+  createDeployTask(draft, d, node, { mounts, missingBytes, instance });
+  draft.addLine(d, 'instance', `instance ${number} assigned to ${node.hostname}`);
+}
+
+const waitingPlace = (
+  choice: Choice,
+  waiting: InstanceRecord | undefined,
+  now: number,
+): Pick<InstanceRecord, 'state' | 'node_id' | 'placement' | 'detail' | 'since'> => ({
+  state: 'waiting',
+  node_id: null,
+  placement: choice.placement,
+  detail: refusalsText(choice.refusals),
+  since: waiting?.since ?? now,
+});
+
+const missingOn = ({ items }: Placement, nodeId: string): number =>
+  items.find((row) => row.node_id === nodeId)?.missing_bytes ?? 0;
+
+// ── reports of its task ──────────────────────────────────────────────────────────────────────────
+
+/** Returns the instance of a deploy task; null for the task of the first instance. */
+export const instanceOfTask = (task: Pick<TaskRecord, 'kind' | 'payload'>): string | null =>
+  task.kind === 'deploy' ? ((task.payload as DeployPayload).instance?.id ?? null) : null;
+
+/** What the caller does after the end of an instance's task. */
+export type InstanceEnd =
+  | { kind: 'answers' }
+  /** The instance cannot start, and no other node can take it. */
+  | { kind: 'failed'; error: Failure }
+  | { kind: 'nothing' };
+
+/** Handles the report or the loss of the deploy task of an instance beside the first one. */
+export function instanceEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): InstanceEnd {
+  const id = instanceOfTask(event.task);
+  const instance = draft.instances(d).find((one) => one.id === id);
+  const { now } = draft.facts;
+  // The instance ended meanwhile: the next list of its node shows the container, which is removed.
+  if (instance === undefined || instance.state !== 'starting') return { kind: 'nothing' };
+  if (event.type === 'task_reported' && event.report.status === 'completed') {
+    const host_port = event.report.host_port ?? null;
+    if (host_port === null) return { kind: 'nothing' };
+    draft.putInstance({
+      ...instance,
+      state: 'serving',
+      host_port,
+      container_id: event.report.container_id ?? null,
+      detail: null,
+      since: now,
+    });
+    draft.addLine(d, 'instance', `instance ${instance.number} answers on ${nameOf(draft, instance)}`);
+    return { kind: 'answers' };
+  }
+  const error = errorOf(draft, event);
+  const losses: NodeLoss[] = [
+    ...instance.losses,
+    {
+      node_id: event.task.node_id,
+      at: now,
+      ...defined({ error: event.type === 'task_reported' ? error : undefined }),
+    },
+  ];
+  return startElsewhere(draft, d, { ...instance, losses }, error);
+}
+
+function errorOf(
+  draft: Draft,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): Failure {
+  if (event.type === 'task_reported') return failureOf(event.report);
+  const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
+  return failure(event.why === 'queue' ? 'task_not_claimed' : 'node_lost', name);
+}
+
+const nameOf = (draft: Draft, { node_id }: Pick<InstanceRecord, 'node_id'>): string =>
+  draft.node(node_id)?.hostname ?? 'a deleted node';
+
+/**
+ * Starts the instance on another node. While the version is not live, an instance without another
+ * node fails the deployment; later it waits.
+ */
+function startElsewhere(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  error: Failure,
+): InstanceEnd {
+  const why = `instance ${instance.number} did not start on ${nameOf(draft, instance)}`;
+  draft.addLine(d, 'instance', `${why}: ${error.message}`);
+  const isLive = d.status === 'running';
+  const isTried = instance.losses.length >= draft.facts.limits.maxLosses;
+  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, instance);
+  if (!isLive && (choice === undefined || choice.placement.winner === null)) {
+    draft.removeInstance(instance.id);
+    return { kind: 'failed', error };
+  }
+  if (choice === undefined) return { kind: 'nothing' };
+  const mounts = pinnedMounts(draft, d);
+  if (mounts === null) return { kind: 'failed', error };
+  // The new try is another instance, so that a late container of the old try is not taken for it.
+  draft.removeInstance(instance.id);
+  const { number, losses } = instance;
+  startInstance(draft, d, { number, choice, mounts, losses: isTried ? losses.slice(-1) : losses });
+  return { kind: 'nothing' };
+}
+
+/**
+ * Starts the instances of a deleted node elsewhere. Returns false if one of a version that is not
+ * live yet finds no other node.
+ */
+export function restartElsewhere(
+  draft: Draft,
+  d: DeploymentRecord,
+  { node_id, reachable }: EventOf<'node_deleted'>,
+): boolean {
+  let isPlaced = true;
+  for (const instance of draft.instances(d)) {
+    if (instance.node_id !== node_id) continue;
+    // The drain of the node moves an instance that serves.
+    if (reachable && instance.state === 'serving' && d.status === 'running') continue;
+    for (const task of draft.openTasks(d))
+      if (instanceOfTask(task) === instance.id)
+        draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+    if (instance.state === 'lost') draft.removeInstance(instance.id);
+    else {
+      const losses = [...instance.losses, { node_id, at: draft.facts.now }];
+      const end = startElsewhere(draft, d, { ...instance, losses }, failure('node_deleted'));
+      isPlaced &&= end.kind !== 'failed';
+    }
+  }
+  publishServers(draft, d);
+  return isPlaced;
+}
+
+/** Returns places for further instances of a deployment that has a node. */
+function placesFor(
+  draft: Draft,
+  d: DeploymentRecord,
+  count: number,
+  replaced: InstanceRecord | null = null,
+): Choice[] {
+  const { facts } = draft;
+  const taken = takenBy(draft, d);
+  if (replaced !== null && replaced.node_id !== null)
+    taken.set(replaced.node_id, Math.max(0, (taken.get(replaced.node_id) ?? 1) - 1));
+  return chooseMore(questionOfOthers(questionAgain(draft, d, replaced?.losses ?? [])), facts.nodes, facts, count, {
+    mode: facts.project.spread,
+    taken,
+  });
+}
+
+/**
+ * Returns the mounts of the versions that the deployment has, so that all its instances have the
+ * same data; null if a dataset was deleted. Facts.versions has the versions that are not the newest.
+ */
+function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null {
+  const { datasets, versions = [] } = draft.facts;
+  const present = mountsOf(d.settings.datasets, datasets);
+  if (!('mounts' in present)) return null;
+  return present.mounts.map((mount) => {
+    const pin = d.datasets?.find(({ dataset_id }) => dataset_id === mount.dataset_id);
+    const version = versions.find(
+      (one) => one.dataset_id === mount.dataset_id && one.version === pin?.version,
+    );
+    if (version === undefined) return mount;
+    const { manifest_digest, bytes, files } = version;
+    return { ...mount, version: version.version, manifest_digest, bytes, files };
+  });
+}
+
+// ── count ────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * Starts or ends instances until as many run as the project wants. Called for each event of a
+ * running deployment that can change the count.
+ */
+export function reconcile(draft: Draft, stored: DeploymentRecord): void {
+  const d = presentOf(draft, stored);
+  if (d.status !== 'running' || isProjectStopped(draft)) return;
+  const count = wantedCount(draft, d);
+  const others = draft.instances(d);
+  const present = others.filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  if (present > count) endSurplus(draft, d, present - count);
+  startWaiting(draft, d);
+  if (present < count) startMore(draft, d, count - present);
+}
+
+function startMore(draft: Draft, d: DeploymentRecord, count: number): void {
+  const mounts = pinnedMounts(draft, d);
+  if (mounts === null) return;
+  startOthers(draft, d, placesFor(draft, d, count), mounts);
+}
+
+function startWaiting(draft: Draft, d: DeploymentRecord): void {
+  for (const waiting of draft.instances(d).filter(({ state }) => state === 'waiting')) {
+    const mounts = pinnedMounts(draft, d);
+    const [choice] = placesFor(draft, d, 1, waiting);
+    if (mounts === null || choice === undefined) return;
+    const { number, losses } = waiting;
+    startInstance(draft, d, { number, choice, mounts, losses, waiting });
+  }
+}
+
+/**
+ * Ends instances: first those that do not serve, then second ones on a machine, then the highest
+ * numbers. The first instance stays.
+ */
+function endSurplus(draft: Draft, d: DeploymentRecord, count: number): void {
+  const others = draft.instances(d).filter(isWanted);
+  const taken = takenBy(draft, d);
+  const isSecond = ({ node_id }: InstanceRecord): boolean =>
+    node_id !== null && (taken.get(node_id) ?? 0) > 1;
+  const rank = (i: InstanceRecord): number => {
+    if (i.state !== 'serving') return 0;
+    return isSecond(i) ? 1 : 2;
+  };
+  const order = others.toSorted((a, b) => rank(a) - rank(b) || b.number - a.number);
+  for (const instance of order.slice(0, count)) endInstance(draft, d, instance, 'scaled down');
+  publishServers(draft, d);
+}
+
+/** Takes the instance out of the route and removes its container after the drain time. */
+export function endInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  reason: string,
+): void {
+  for (const task of draft.openTasks(d))
+    if (instanceOfTask(task) === instance.id)
+      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  draft.removeInstance(instance.id);
+  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${reason}`);
+  if (instance.node_id === null || instance.container_id === null) return;
+  createRetireTask(draft, draft.node(instance.node_id), {
+    of: d,
+    remove: [{ deployment: d, reason, instance: instance.labelled ? instance.id : null }],
+    keep: null,
+    drain: instance.state === 'serving',
+  });
+}
+
+/** Removes all instances beside the first one with their containers, except on `except`. */
+export function endOthers(
+  draft: Draft,
+  d: DeploymentRecord,
+  { reason, drain, except = null }: { reason: string; drain: boolean; except?: string | null },
+): void {
+  const others = draft.instances(d);
+  if (others.length === 0) return;
+  const nodes = new Set(others.flatMap(({ node_id }) => node_id ?? []));
+  for (const { id } of others) draft.removeInstance(id);
+  for (const nodeId of nodes) {
+    if (nodeId === except) continue;
+    createRetireTask(draft, draft.node(nodeId), {
+      of: d,
+      remove: [{ deployment: d, reason }],
+      keep: null,
+      drain,
+    });
+  }
+}
+
+// ── route ────────────────────────────────────────────────────────────────────────────────────────
+
+/** Returns the addresses of the instances that serve, beside the first one. */
+export function serversOf(draft: Draft, d: DeploymentRecord): RouteServer[] {
+  return draft.instances(d).flatMap((instance) => {
+    const node = draft.node(instance.node_id);
+    return instance.state !== 'serving' || instance.host_port === null || node === undefined
+      ? []
+      : [
+          {
+            instance_id: instance.id,
+            node_id: node.id,
+            host_ip: node.host_ip,
+            host_port: instance.host_port,
+          },
+        ];
+  });
+}
+
+/** Adds the servers to a route of the deployment. */
+export function withServers(draft: Draft, d: DeploymentRecord, route: RouteRecord): RouteRecord {
+  const { servers: _, ...first } = route;
+  const servers = serversOf(draft, d);
+  return { ...first, ...defined({ servers: servers.length === 0 ? undefined : servers }) };
+}
+
+/** Updates the servers of the route, if the route is that of the deployment. */
+export function publishServers(draft: Draft, d: DeploymentRecord): void {
+  const route =
+    draft.plan.route === null || !('set' in draft.plan.route)
+      ? draft.facts.route
+      : draft.plan.route.set;
+  if (route?.deployment_id !== d.id || route.stopped === true) return;
+  const next = withServers(draft, d, route);
+  if (sameServers(route.servers ?? [], next.servers ?? [])) return;
+  draft.plan.route = { set: { ...next, published_at: draft.facts.now } };
+}
+
+const sameServers = (a: readonly RouteServer[], b: readonly RouteServer[]): boolean =>
+  a.length === b.length &&
+  a.every((one, i) => {
+    const other = b[i];
+    return (
+      one.instance_id === other?.instance_id &&
+      one.host_ip === other.host_ip &&
+      one.host_port === other.host_port
+    );
+  });
+
+// ── containers that agents report ────────────────────────────────────────────────────────────────
+
+/**
+ * Handles the container of an instance beside the first one, or its absence. Returns false if the
+ * container is that of the first instance.
+ */
+export function observedInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'observed'>,
+): boolean {
+  const { container, node_id } = event;
+  const instance = draft
+    .instances(d)
+    .find((one) =>
+      container === null ? one.id === event.instance_id : isContainerOf(one, container, node_id),
+    );
+  if (instance === undefined) {
+    if (container === null) return event.instance_id !== undefined;
+    if (instanceLabel(container) === ownLabel(d)) return false;
+    sweepInstance(draft, d, { container, node_id });
+    return true;
+  }
+  if (instance.node_id !== node_id) {
+    if (container !== null) sweepInstance(draft, d, { container, node_id });
+    return true;
+  }
+  if (instance.state !== 'starting' && instance.state !== 'draining')
+    judgeInstance(draft, d, instance, container);
+  return true;
+}
+
+/** Returns whether the node of the instance should report its container. */
+export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
+  state === 'serving' || state === 'lost';
+
+/**
+ * Returns whether the container belongs to the instance and needs no decision: it serves at the
+ * address in the route, or a task starts it.
+ */
+export function isInstanceAsExpected(
+  instance: InstanceRecord,
+  node: Pick<NodeFact, 'id' | 'host_ip'>,
+  container: ObservedContainer,
+  route: RouteRecord | null,
+): boolean {
+  if (instance.node_id !== node.id || !isContainerOf(instance, container, node.id)) return false;
+  const { state, host_port } = instance;
+  if (state === 'starting') return true;
+  if (state !== 'serving' || container.state !== 'running' || container.host_port !== host_port)
+    return false;
+  if (route?.deployment_id !== instance.deployment_id || route.stopped === true) return true;
+  return (route.servers ?? []).some(
+    (one) =>
+      one.instance_id === instance.id &&
+      one.host_ip === node.host_ip &&
+      one.host_port === host_port,
+  );
+}
+
+/** Removes the container of an instance that ended or runs elsewhere. */
+function sweepInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  { container, node_id }: { container: ObservedContainer; node_id: string },
+): void {
+  const label = instanceLabel(container);
+  const isBusy = draft.facts.tasks.some(
+    (t) =>
+      t.node_id === node_id &&
+      (instanceOfTask(t) === label || (t.kind === 'retire' && t.deployment_id === d.id)),
+  );
+  if (isBusy || isTerminal(d.status)) return;
+  createRetireTask(draft, draft.node(node_id), {
+    of: d,
+    remove: [{ deployment: d, reason: 'its instance ended or runs elsewhere', instance: label }],
+    keep: null,
+    drain: false,
+  });
+}
+
+function judgeInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  const serves = container?.state === 'running' && container.host_port !== null;
+  const { now } = draft.facts;
+  if (instance.state === 'lost') return returned(draft, d, instance, container);
+  if (!serves) {
+    if (instance.state === 'unhealthy') return;
+    const detail =
+      container === null ? 'its container is missing' : `its container is ${container.state}`;
+    draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
+    draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
+  } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
+    draft.putInstance({
+      ...instance,
+      state: 'serving',
+      detail: null,
+      host_port: container.host_port,
+      since: now,
+    });
+    draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
+  }
+  publishServers(draft, d);
+}
+
+/**
+ * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
+ * removed.
+ */
+function returned(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  const present = draft.instances(d).filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  const serving =
+    draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
+  const count = wantedCount(draft, d);
+  if (container === null || (present >= count && serving >= count))
+    return endInstance(draft, d, instance, 'its node returned, and others serve');
+  if (container.state !== 'running' || container.host_port === null) return;
+  draft.putInstance({
+    ...instance,
+    state: 'serving',
+    detail: null,
+    host_port: container.host_port,
+    container_id: container.id ?? instance.container_id,
+    since: draft.facts.now,
+  });
+  draft.addLine(d, 'instance', `instance ${instance.number} is back on ${nameOf(draft, instance)}`);
+  publishServers(draft, d);
+  reconcile(draft, d);
+}
+
+// ── health ───────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * Returns how many instances serve, and of how many. `firstServes`: whether the first one does. Lost
+ * instances do not count, because each has a replacement or waits for one.
+ */
+export function servingOf(
+  others: readonly InstanceRecord[],
+  firstServes: boolean,
+): { serving: number; all: number } {
+  const wanted = others.filter(isWanted);
+  const held = others.filter(({ state, number }) =>
+    state === 'lost' && !wanted.some((other) => other.number === number),
+  );
+  return {
+    serving: Number(firstServes) + others.filter(({ state }) => state === 'serving').length,
+    all: 1 + wanted.length + held.length,
+  };
+}
+
+/** Returns the detail of the health `degraded`; null if all instances serve. */
+export function degradedDetail(others: readonly InstanceRecord[]): string | null {
+  if (others.length === 0) return null;
+  const { serving, all } = servingOf(others, true);
+  return serving === all ? null : `${serving} of ${all} instances serve`;
+}
+
+/** Updates the health after a change of the instances, while the first one serves. */
+export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
+  const d = presentOf(draft, stored);
+  const { health } = d;
+  if (d.status !== 'running' || isFirstLost(d)) return;
+  if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
+  const detail = degradedDetail(draft.instances(d));
+  const status = detail === null ? 'healthy' : 'degraded';
+  if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
+  draft.set(d, { health: { status, since: draft.facts.now, detail } });
+  draft.addLine(d, 'health', detail === null ? 'healthy: all instances serve' : `degraded: ${detail}`);
+}
+
+// ── lost nodes ───────────────────────────────────────────────────────────────────────────────────
+
+/** Starts replacements for the instances on a lost node (the event `node_lost`). */
+export function nodeLost(
+  draft: Draft,
+  d: DeploymentRecord,
+  { node_id }: EventOf<'node_lost'>,
+): void {
+  if (isProjectStopped(draft) || d.status !== 'running') return;
+  const { now, project } = draft.facts;
+  const name = draft.node(node_id)?.hostname ?? node_id;
+  const isHeld = project.on_node_lost === 'wait' || isStopFirst(d.settings);
+  let changed = false;
+  for (const instance of draft.instances(d))
+    if (instance.node_id === node_id && (instance.state === 'serving' || instance.state === 'unhealthy')) {
+      changed = true;
+      draft.putInstance({ ...instance, state: 'lost', detail: `${name} is silent`, since: now });
+      draft.addLine(d, 'failover', `instance ${instance.number} is lost: ${name} is silent`);
+    }
+  if (d.node_id === node_id && !isFirstLost(d)) {
+    const other = draft.instances(d).find(({ state }) => state === 'serving');
+    if (other !== undefined) promote(draft, d, other, 'lost');
+    else if (isHeld) return;
+    else {
+      const detail = `${name} is silent; its instance starts on another node`;
+      draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
+      draft.addLine(d, 'failover', `its node ${name} is silent; another node gets the instance`);
+    }
+    changed = true;
+  }
+  if (!changed) return;
+  publishServers(draft, d);
+  if (!isHeld) reconcile(draft, d);
+}
+
+/** Returns the deployment with the changes of this plan. */
+export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord => ({
+  ...d,
+  ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
+});
+
+/**
+ * Makes an instance that serves the first one of its deployment. The earlier first one becomes an
+ * instance in the state `as`, or ends if `as` is null.
+ */
+export function promote(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  as: 'lost' | null,
+): void {
+  const { now, route } = draft.facts;
+  const node = draft.node(instance.node_id);
+  if (node === undefined || instance.host_port === null) return;
+  draft.removeInstance(instance.id);
+  if (as !== null)
+    draft.putInstance({
+      id: ownLabel(d) ?? draft.freshId(),
+      labelled: ownLabel(d) !== null,
+      project_id: d.project_id,
+      deployment_id: d.id,
+      process: WEB,
+      number: d.instance_number ?? 1,
+      state: as,
+      node_id: d.node_id,
+      host_port: d.host_port,
+      container_id: d.container_id,
+      detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
+      losses: [],
+      placement: d.placement,
+      since: now,
+      created_at: d.created_at,
+    });
+  draft.set(d, {
+    node_id: node.id,
+    host_port: instance.host_port,
+    container_id: instance.container_id,
+    instance_id: instance.labelled ? instance.id : null,
+    instance_number: instance.number,
+    lost_since: null,
+    ...defined({ placement: instance.placement ?? undefined }),
+    health: { status: 'healthy', since: now, detail: null },
+  });
+  draft.addLine(
+    d,
+    'failover',
+    `instance ${instance.number} on ${node.hostname} (${node.host_ip}) is the first one now`,
+  );
+  if (route === null || route.deployment_id === d.id)
+    draft.plan.route = {
+      set: withServers(draft, d, routeTo(draft, d, node, instance.host_port).set),
+    };
+}
+
+/**
+ * Takes an instance out of the route, because another container answers at its address. Returns
+ * false if the address is not that of an instance beside the first one.
+ */
+export function instanceAddressTaken(
+  draft: Draft,
+  d: DeploymentRecord,
+  { host_ip, host_port, holder }: EventOf<'address_taken'>,
+): boolean {
+  const server = draft.facts.route?.servers?.find(
+    (one) => one.host_ip === host_ip && one.host_port === host_port,
+  );
+  const instance = draft.instances(d).find(({ id }) => id === server?.instance_id);
+  if (instance === undefined) return false;
+  const detail = `its address ${host_ip}:${host_port} now belongs to ${holder}`;
+  draft.putInstance({ ...instance, state: 'unhealthy', detail, since: draft.facts.now });
+  draft.addLine(d, 'instance', `instance ${instance.number} gets no requests: ${detail}`);
+  publishServers(draft, d);
+  return true;
+}
+
+/** Returns the names that the containers of the instances on the node get after the switch. */
+export function namesOf(
+  draft: Draft,
+  d: DeploymentRecord,
+  nodeId: string,
+): { deployment_id: string; instance_id: string; name: string }[] {
+  const others = draft.instances(d);
+  return others
+    .filter((i) => i.node_id === nodeId && i.state === 'serving' && i.labelled)
+    .map((i) => ({
+      deployment_id: d.id,
+      instance_id: i.id,
+      name: instanceName(d, others, i),
+    }));
+}

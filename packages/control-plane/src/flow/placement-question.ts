@@ -1,0 +1,38 @@
+/** The needs of a deployment, and the question of its further instances. Pure. */
+import { wantedOf } from '../domain/data/mounts.ts';
+import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
+import { limitNeeds, type Need } from '../domain/nodes/build-needs.ts';
+import type { Question } from '../domain/nodes/placement.ts';
+import type { DeploymentRecord, NodeLoss } from '../domain/platform/records.ts';
+import type { Draft } from './plan-draft.ts';
+import { secretNeeds } from './secrets.ts';
+
+export const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
+  ...secretNeeds(facts.secrets, 'deploy'),
+  ...volumeNeeds(d.settings),
+  ...limitNeeds(d.settings),
+  ...(isMove ? [moveNeed] : []),
+];
+
+/**
+ * Returns the question for a further instance of a deployment that has a node. It wants the dataset
+ * versions that the deployment has.
+ */
+export function questionAgain(
+  draft: Draft,
+  d: DeploymentRecord,
+  losses: readonly NodeLoss[],
+): Question {
+  const pinned = new Map((d.datasets ?? []).map((pin) => [pin.dataset_id, pin.version]));
+  return {
+    wanted: wantedOf(d.settings.datasets, draft.facts.datasets).map((wanted) => ({
+      ...wanted,
+      version: pinned.get(wanted.id) ?? wanted.version,
+    })),
+    losses,
+    runsOn: null,
+    stays: false,
+    arch: d.image_arch,
+    needs: deployNeeds(draft, d, false),
+  };
+}

@@ -1,0 +1,115 @@
+/** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import { type InstanceChange, type InstanceRecord, webCount } from '../domain/deployments/instance.ts';
+import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { ProjectSettings } from '../domain/platform/records.ts';
+import type { Database } from './engine/database.ts';
+import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
+
+const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
+  ...row,
+  labelled: row.labelled !== 0,
+  losses: JSON.parse(row.losses) as InstanceRecord['losses'],
+  placement:
+    row.placement === null ? null : (JSON.parse(row.placement) as InstanceRecord['placement']),
+});
+
+const columnsOf = (record: InstanceRecord): NewRow<'instances'> => ({
+  ...record,
+  labelled: Number(record.labelled),
+  losses: JSON.stringify(record.losses),
+  placement: record.placement === null ? null : JSON.stringify(record.placement),
+});
+
+export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
+  ofDeployments: (ids) => instancesOf(kysely, ids),
+  async onNode(nodeId) {
+    const rows = await kysely
+      .selectFrom('instances')
+      .selectAll()
+      .where('node_id', '=', nodeId)
+      .orderBy('number')
+      .orderBy('id')
+      .execute();
+    return rows.map(instanceOf);
+  },
+  async scaled() {
+    const rows = await kysely
+      .selectFrom('projects')
+      .innerJoin('deployments', 'deployments.project_id', 'projects.id')
+      .select(['deployments.id', 'projects.processes'])
+      .where('deployments.status', '=', 'running')
+      .where('projects.stopped_at', 'is', null)
+      .where('projects.deleting_at', 'is', null)
+      .where((eb) =>
+        eb.or([
+          eb('projects.processes', '!=', JSON.stringify(PROJECT_DEFAULTS.processes)),
+          eb('projects.id', 'in', eb.selectFrom('instances').select('instances.project_id')),
+        ]),
+      )
+      .execute();
+    return rows.map(({ id, processes }) => ({
+      deployment_id: id,
+      count: webCount({ processes: JSON.parse(processes) as ProjectSettings['processes'] }),
+    }));
+  },
+  async all() {
+    const rows = await kysely
+      .selectFrom('instances')
+      .selectAll()
+      .orderBy('project_id')
+      .orderBy('number')
+      .orderBy('id')
+      .execute();
+    return rows.map(instanceOf);
+  },
+});
+
+export async function instancesOf(
+  db: Db | Tx,
+  deployments: readonly string[],
+): Promise<InstanceRecord[]> {
+  if (deployments.length === 0) return [];
+  const rows = await db
+    .selectFrom('instances')
+    .selectAll()
+    .where('deployment_id', 'in', [...deployments])
+    .orderBy('number')
+    .orderBy('id')
+    .execute();
+  return rows.map(instanceOf);
+}
+
+/** Returns the instances of these deployments, and those that are assigned to the node. */
+export async function instancesAround(
+  db: Db,
+  nodeId: string,
+  deployments: readonly string[],
+): Promise<InstanceRecord[]> {
+  const rows = await db
+    .selectFrom('instances')
+    .selectAll()
+    .where((eb) =>
+      eb.or([
+        eb('node_id', '=', nodeId),
+        ...(deployments.length === 0 ? [] : [eb('deployment_id', 'in', [...deployments])]),
+      ]),
+    )
+    .orderBy('number')
+    .orderBy('id')
+    .execute();
+  return rows.map(instanceOf);
+}
+
+export async function changeInstance(tx: Tx, change: InstanceChange): Promise<void> {
+  if ('remove' in change) {
+    await tx.deleteFrom('instances').where('id', '=', change.remove).execute();
+    return;
+  }
+  const { id, ...columns } = columnsOf(change.put);
+  await tx
+    .insertInto('instances')
+    .values({ id, ...columns })
+    .onConflict((oc) => oc.column('id').doUpdateSet(columns))
+    .execute();
+}
