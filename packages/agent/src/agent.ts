@@ -10,6 +10,7 @@ import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
+import { CAN_INSTANCES } from '@berth/wire/task';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
@@ -414,6 +415,7 @@ function createNodeRegistration(
     neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
+      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),

@@ -65,6 +65,9 @@ export const BuildPayload = Type.Object({
 });
 export type BuildPayload = Static<typeof BuildPayload>;
 
+/** Capability of an agent that can run several instances of a deployment. */
+export const CAN_INSTANCES = 'instances';
+
 /**
  * Payload of a `deploy` task: run `image` (by digest if known) as `container_name`, beside the
  * container that serves now; probe it; report its host port. A contract-only agent reads

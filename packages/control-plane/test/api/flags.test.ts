@@ -105,6 +105,7 @@ const TAGGED: Requests<With<'etag'>> = {
   },
   getProject: async () => of(await project()),
   stopProject: async () => of(await project()),
+  scaleProject: async () => of(await project(), { body: { web: 2 } }),
   listSecrets: async () => of(await project()),
   getSecret: async () => ({ params: await secret() }),
   getDeployment: async () => of(await deployment()),

@@ -247,7 +247,11 @@ describe.skipIf(server === undefined)(
           .execute();
         await tx
           .insertInto('routes')
-          .values({ ...routeOf(project, 'd1', node.id, { host_ip: node.host_ip }), stopped: 0 })
+          .values({
+            ...routeOf(project, 'd1', node.id, { host_ip: node.host_ip }),
+            servers: null,
+            stopped: 0,
+          })
           .execute();
         moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
         // The registration waits for the lock of this transaction.

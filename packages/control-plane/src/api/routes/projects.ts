@@ -278,10 +278,11 @@ async function createProject(deps: Deps, call: Call<'createProject'>) {
 function deleteEnv(deps: Deps, call: Call<'deleteEnv'>) {
   const name = checkedName(call.params.name);
   const env: EnvPatch = { [name]: null };
-  return change(deps, call, { env }, (present) => {
+  const check = (present: ProjectRecord): void => {
     if (!Object.hasOwn(present.env, name))
       throw new DomainError('not_found', `project ${present.name} has no variable ${name}`);
-  });
+  };
+  return change(deps, call, { env }, { check });
 }
 
 async function stopProject(deps: Deps, call: Call<'stopProject'>) {

@@ -1,4 +1,5 @@
 /** Lists the needs of a task that go beyond the contract of agents. Pure. */
+import { CAN_INSTANCES } from '@berth/wire/task';
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
@@ -111,7 +112,7 @@ export function builtOtherwise({
 }
 
 /** The need of an instance beside the first one: its own name and label. */
-export const instanceNeed: Need = { capability: 'instances', what: 'run a second instance' };
+export const instanceNeed: Need = { capability: CAN_INSTANCES, what: 'run a second instance' };
 
 /** Settings that a contract-only agent ignores. The container runs without them. */
 const UNKNOWN_TO_CONTRACT = [
