@@ -217,6 +217,8 @@ export type Tables = {
     health_status: HealthState | null;
     health_since: Ms | null;
     health_detail: string | null;
+    /** JSON of the cause, with the `health_since` that it belongs to. */
+    health_cause: string | null;
     losses: Json;
     datasets: Json | null;
     waiting: string | null;

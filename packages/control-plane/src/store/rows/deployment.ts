@@ -1,5 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { HealthCause } from '@berth/wire/vocabulary';
 import type {
   DeploymentRecord,
   DeploymentSummary,
@@ -82,7 +83,34 @@ const healthColumns = (
         health_status: health?.status ?? null,
         health_since: health?.since ?? null,
         health_detail: health?.detail ?? null,
+        health_cause:
+          health?.cause === undefined
+            ? null
+            : JSON.stringify({ cause: health.cause, since: health.since } satisfies StoredCause),
       };
+
+/**
+ * The cause of a health. `since` is the time of that health: an older version of Berth writes the
+ * health without its cause, and the stored cause is then outdated.
+ */
+type StoredCause = { cause: HealthCause; since: number };
+
+function healthOf({
+  health_status: status,
+  health_since,
+  health_detail: detail,
+  health_cause,
+}: HealthColumns): DeploymentRecord['health'] {
+  if (status === null) return null;
+  const since = health_since ?? 0;
+  const stored = health_cause === null ? null : (JSON.parse(health_cause) as StoredCause);
+  const cause = stored?.since === since ? stored.cause : undefined;
+  return { status, since, detail, ...defined({ cause }) };
+}
+type HealthColumns = Pick<
+  Row<'deployments'>,
+  'health_status' | 'health_since' | 'health_detail' | 'health_cause'
+>;
 
 /** The columns for lists of deployments. */
 export const SUMMARY_COLUMNS = [
@@ -114,6 +142,7 @@ export const SUMMARY_COLUMNS = [
   'health_status',
   'health_since',
   'health_detail',
+  'health_cause',
   'datasets',
   'ordinal',
   'created_at',
@@ -130,6 +159,7 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
     health_status: _status,
     health_since: _since,
     health_detail: _detail,
+    health_cause: _cause,
     ...plain
   } = row;
   return { ...plain, ...partsOf(row) };
@@ -153,10 +183,7 @@ const partsOf = (
     row.error_code === null
       ? null
       : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
-  health:
-    row.health_status === null
-      ? null
-      : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
+  health: healthOf(row),
   datasets:
     row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),
 });
@@ -171,6 +198,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     health_status: _status,
     health_since: _since,
     health_detail: _detail,
+    health_cause: _cause,
     losses,
     timer,
     retry,

@@ -123,11 +123,11 @@ async function fromControlPlane({ instances, facts }: Context): Promise<Result[]
       .map(async (instance) => {
         const reached = await facts.readiness(instance);
         if ('problem' in reached) return [];
-        return reached.value.notes
-          .filter((note) => ABOUT_CERTIFICATES.test(note))
-          .map((note) =>
+        return (reached.value.warnings ?? [])
+          .filter(({ kind }) => kind === 'certificates')
+          .map(({ text }) =>
             finding(
-              note,
+              text,
               'browsers refuse the connection to these hosts',
               'look at DNS and ports 80 and 443 from outside, and at the log of Traefik',
             ),
