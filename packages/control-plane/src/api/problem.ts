@@ -40,7 +40,7 @@ export function problemOf(
           : undefined,
       request_id: requestId ?? undefined,
       retry_after: retryAfter ?? undefined,
-      unknown_path: isUnknownPath === true ? true : undefined,
+      unknown_path: isUnknownPath === true ? (true as const) : undefined,
     }),
   };
 }

@@ -2,14 +2,7 @@
  * Checks the certificate of BASE_DOMAIN at the reverse proxy of this machine, and the certificate
  * problems of projects that the control plane knows.
  */
-import {
-  ABOUT_CERTIFICATES,
-  type Check,
-  type Context,
-  logOf,
-  restartOf,
-  whyUnreached,
-} from '../check.ts';
+import { type Check, type Context, logOf, restartOf, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
