@@ -41,8 +41,8 @@ export const pathIn = (folder: string, encoded: string): Buffer =>
   Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
 
 /**
- * Creates `place/files`, which must not exist, and its lists. Rejects with errors of `load` and of
- * the disk.
+ * Creates the folder `place/files`, which must not exist, and the files `list` and `expected`
+ * beside it. Rejects with errors of `load` and of the disk.
  */
 export async function makeStaging(
   place: string,

@@ -46,7 +46,10 @@ export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
-/** The copied files and bytes. `want` can be a newer version than the requested one. */
+/**
+ * The copied files and bytes. `want`: the copied version, which can be newer than the requested
+ * version.
+ */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 
 export type Transfer = {
@@ -65,8 +68,8 @@ const NAMED_FILES = 5;
 let count = 0;
 
 /**
- * Called when the transfer switches to a newer version. Can return another transfer of that version
- * to wait for instead.
+ * Called when the transfer switches to a newer version. If a transfer of that version already runs,
+ * returns it, and this transfer waits for it instead.
  */
 export type OnMoved = (next: WantedVersion) => Transfer | null;
 
@@ -90,7 +93,8 @@ type Copying = {
   copiedBytes: number;
   workedMs: number;
   /**
-   * True if this transfer waits for another transfer of the same version, which is counted instead.
+   * True if this transfer waits for a transfer that already copies the new version. Only that
+   * transfer reports its end to `onEnded`.
    */
   handedOver: boolean;
 };
@@ -210,8 +214,8 @@ async function runRounds(copying: Copying): Promise<Copied> {
 }
 
 /**
- * Finds out which version the changed source has become, and continues with it. Returns another
- * transfer that already copies this version, or null to continue this one.
+ * The source changed during the copy: finds out which version it is now, and continues with that
+ * version. If a transfer of that version already runs, returns it; null: continue this transfer.
  */
 async function followSource(copying: Copying, round: WrongRound): Promise<Transfer | null> {
   const { deps, want, meter, logLine, ending } = copying;

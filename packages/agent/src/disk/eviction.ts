@@ -120,8 +120,8 @@ type Now = {
 /** Maximum age in ms of a usable count, if no image or build cache was removed since. */
 export const RECENT_MS = 60_000;
 /**
- * Limit of prunes that free no space: the engine also prunes records that share their bytes with an
- * image.
+ * Maximum number of prunes in a row that free no space. A prune can free nothing, because the
+ * engine also prunes records that share their bytes with an image.
  */
 const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
@@ -238,7 +238,7 @@ const begin = ({ engine }: Keeper, wanted: number, engineOnly: boolean): Run => 
   hasBegun: false,
 });
 
-/** Tells whether the engine has its own disk. */
+/** Tells whether the engine's disk is not the disk of SVC_ROOT. */
 const hasOwnDisk = ({ engine }: Keeper): boolean => engine?.last()?.disk?.isOwn === true;
 
 /** Does the work before a round without the lock, because a count can take minutes. */

@@ -81,7 +81,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       .finally(() => (counting = null)));
   async function firstCount(signal: AbortSignal): Promise<void> {
     for (let startedHere = false; used === null && !startedHere; ) {
-      // If another task started the count and ended, the count ended too: this task then counts
+      // If the task that started the count ended, its count ended too: then this task counts
       // itself.
       startedHere = counting === null;
       await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);

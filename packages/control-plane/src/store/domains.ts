@@ -12,7 +12,8 @@ import { writeEvents } from './events.ts';
 import { freePrefix, sweepPrefixes } from './prefixes.ts';
 
 /**
- * Maximum number of domains that a project can give up within the quarantine: each one keeps a row.
+ * Maximum number of a project's removed domains that are in quarantine. Each keeps a row until its
+ * quarantine ends.
  */
 export const MAX_KEPT = 200;
 const SWEPT_AT_ONCE = 500;

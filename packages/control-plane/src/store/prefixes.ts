@@ -172,8 +172,8 @@ export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number)
 }
 
 /**
- * A deployment in progress goes live at the prefix with which it began, even if the project's
- * settings have another one by then.
+ * A deployment in progress goes live at the prefix with which it began, even if the prefix in the
+ * project's settings has changed by then.
  */
 async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
   const ran = tx
@@ -258,8 +258,8 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
 const SWEPT_AT_ONCE = 500;
 
 /**
- * Returns whether another project serves the prefix: a project that gave up a prefix still
- * publishes it until its next deployment is live.
+ * Returns whether a different project serves the prefix. After a project changes its prefix, it
+ * serves the old one until its next deployment is live.
  */
 async function isServedByOthers(
   tx: Tx,

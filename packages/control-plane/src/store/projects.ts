@@ -384,7 +384,8 @@ async function refuseTaken(
   tx: Tx,
   { id, name, domain_prefix }: Wanted,
 ): Promise<void> {
-  // Locks before it reads, so that a transaction that waited sees the rows of the other one.
+  // Locks before it reads, so that a transaction that waited for the lock sees the rows that its
+  // previous holder wrote.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void =>

@@ -12,7 +12,9 @@ export type Refusal =
   | { kind: 'cordoned' }
   | { kind: 'offline'; since: number }
   | { kind: 'engine_down'; error: string | null }
-  /** The node reported a failure of its own for this deployment. */
+  /**
+   * The node reported that it could not do the work of this deployment (engine down, disk full).
+   */
   | { kind: 'failed_itself' }
   /** The node was lost during this deployment and has not reported since. */
   | { kind: 'still_silent' }
@@ -77,7 +79,10 @@ export function refusalText(refusal: Refusal): string {
   }
 }
 
-/** Like `refusalText`, but without changing figures, so that equal reasons have equal texts. */
+/**
+ * Like `refusalText`, but without the figures that change, so that nodes with the same reason get
+ * the same text.
+ */
 export function plainRefusalText(refusal: Refusal): string {
   switch (refusal.kind) {
     case 'builder':
