@@ -1,4 +1,4 @@
-/** What a run of npm run soak may use: the disk of its node, the registry and the database. */
+/** Budgets of npm run soak: the disk of its node, the registry and the database. */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';

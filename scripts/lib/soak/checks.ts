@@ -1,4 +1,4 @@
-/** What must hold when npm run soak is idle again, and the rollbacks after it. */
+/** Checks of npm run soak when it is idle again, and the rollbacks after them. */
 import { missingParts } from '@berth/testbed/images';
 import { waitFor } from '@berth/testbed/wait';
 import type { Deployment } from '@berth/wire/deployment';

@@ -1,4 +1,4 @@
-/** What npm run soak prints, and what went wrong. */
+/** Lines and violations that npm run soak prints. */
 
 export const violations: string[] = [];
 const started = performance.now();
