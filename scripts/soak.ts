@@ -34,8 +34,8 @@ function sizeOfRun(): Size {
   });
   const redeploys = values.redeploys === undefined ? null : Number(values.redeploys);
   const [minutes, projects] = [Number(values.minutes), Number(values.projects)];
-  // About ten redeployments go through in a minute.
-  const images = projects + (redeploys ?? minutes * 10);
+  // About 25 redeployments go through in a minute.
+  const images = projects + (redeploys ?? minutes * 25);
   return {
     redeploys,
     minutes,
