@@ -55,6 +55,8 @@ export type HealthColumns = {
   health_status: HealthState | null;
   health_since: Ms | null;
   health_detail: string | null;
+  /** JSON of the cause, with the `health_since` that it belongs to. */
+  health_cause: Json | null;
 };
 
 type Optional =

@@ -1,5 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { HealthCause } from '@berth/wire/vocabulary';
 import type {
   DeploymentRecord,
   DeploymentSummary,
@@ -53,7 +54,30 @@ const healthColumns = (health: DeploymentRecord['health'] | undefined): Partial<
         health_status: health?.status ?? null,
         health_since: health?.since ?? null,
         health_detail: health?.detail ?? null,
+        health_cause:
+          health?.cause === undefined
+            ? null
+            : JSON.stringify({ cause: health.cause, since: health.since } satisfies StoredCause),
       };
+
+/**
+ * The cause of a health. `since` is the time of that health: an older version of Berth writes the
+ * health without its cause, and the stored cause is then outdated.
+ */
+type StoredCause = { cause: HealthCause; since: number };
+
+function healthOf({
+  health_status: status,
+  health_since,
+  health_detail: detail,
+  health_cause,
+}: HealthColumns): DeploymentRecord['health'] {
+  if (status === null) return null;
+  const since = health_since ?? 0;
+  const stored = health_cause === null ? null : (JSON.parse(health_cause) as StoredCause);
+  const cause = stored?.since === since ? stored.cause : undefined;
+  return { status, since, detail, ...defined({ cause }) };
+}
 
 /** The columns for lists of deployments. */
 export const SUMMARY_COLUMNS = [
@@ -85,6 +109,7 @@ export const SUMMARY_COLUMNS = [
   'health_status',
   'health_since',
   'health_detail',
+  'health_cause',
   'datasets',
   'ordinal',
   'created_at',
@@ -146,15 +171,13 @@ const withParts = <T extends FailureColumns & HealthColumns>({
   health_status,
   health_since,
   health_detail,
+  health_cause,
   ...plain
 }: T): Omit<T, keyof (FailureColumns & HealthColumns)> &
   Pick<DeploymentRecord, 'error' | 'health'> => ({
   ...plain,
   error: error_code === null ? null : { code: error_code, message: error_message ?? '' },
-  health:
-    health_status === null
-      ? null
-      : { status: health_status, since: health_since ?? 0, detail: health_detail },
+  health: healthOf({ health_status, health_since, health_detail, health_cause }),
 });
 
 export const eventOf = ({
