@@ -205,7 +205,7 @@ async function startWithImage(
   try {
     return await startContainer(deps, attempt, options);
   } catch (error) {
-    if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
+    if (!(error instanceof TaskFailure && NO_IMAGE.test(error.detail))) throw error;
     // Another program removed the image, perhaps the agent of another role on this machine.
     context.logStep('pull', 'the image was removed from this node meanwhile');
     await container.remove();

@@ -4,7 +4,8 @@
  * assigned to. Berth removes other containers of known deployments, and keeps containers of unknown
  * deployments (quarantine).
  */
-import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import { defined } from '@berth/kit/defined';
+import { type HealthCause, type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/projects/container-name.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -45,7 +46,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, {
+  const { status, detail, cause } = judge(d, container, {
     now: draft.facts.now,
     retiring,
     holder,
@@ -55,7 +56,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The open retire task might still fix the drift, so keep `drifted` until that task ends.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
-  draft.set(d, { health: { status, since: draft.facts.now, detail } });
+  draft.set(d, { health: { status, since: draft.facts.now, detail, ...defined({ cause }) } });
   draft.addLine(
     d,
     'health',
@@ -218,7 +219,7 @@ const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts)
   (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
-type Judgement = { status: HealthState; detail: string | null };
+type Judgement = { status: HealthState; detail: string | null; cause?: HealthCause };
 /**
  * Input of `judge`. `holder`, `squatter` and `rival` are other containers: with the deployment's
  * container name, at its port, and at its address on another node.
@@ -285,8 +286,6 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   };
 }
 
-const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
-
 /**
  * Returns the detail for a failing health check. Keeps the first output while the check fails and
  * for a short time after it passes, so that changing output or a flapping check does not fill the
@@ -298,9 +297,7 @@ function failingCheck(
   now: number,
 ): Judgement | null {
   const failed =
-    before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true
-      ? before
-      : null;
+    before?.status === 'unhealthy' && before.cause === 'image_health_check' ? before : null;
   if (
     failed !== null &&
     (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))
@@ -308,7 +305,11 @@ function failingCheck(
     return failed;
   if (health?.status !== 'unhealthy') return null;
   const { output = '' } = health;
-  return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
+  return {
+    status: 'unhealthy',
+    detail: `the HEALTHCHECK of its image fails${output === '' ? '' : `: ${output}`}`,
+    cause: 'image_health_check',
+  };
 }
 
 /**

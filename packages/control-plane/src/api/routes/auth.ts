@@ -7,7 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { LRUCache } from 'lru-cache';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
-import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { DomainError, invalid, NoTokenSent } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
 import { type Assertions, SCOPE_NEEDED } from '../auth/assertions.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
@@ -215,10 +215,8 @@ async function identityOf(
       );
     return { email, origin, provenAt: madeAt };
   }
-  throw new DomainError(
-    'unauthenticated',
-    'no token was sent: send a device token, or send the request through the proxy with a ' +
-      'session',
+  throw new NoTokenSent(
+    'send a device token, or send the request through the proxy with a session',
   );
 }
 

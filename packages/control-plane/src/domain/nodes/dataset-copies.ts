@@ -17,6 +17,8 @@ export type DatasetCopies = {
   missing: Float64Array;
   /** Returns the bytes that the node can free for this deployment by evicting copies. */
   evictable(position: number): number;
+  /** True if a wanted dataset cannot be copied now, so that a node can lack it for good. */
+  isStuck: boolean;
   /** Returns a wanted dataset that the node lacks and that cannot be copied now, or null. */
   unobtainable(position: number): Wanted | null;
 };
@@ -29,7 +31,8 @@ export function countCopies(
   const total = wanted.reduce((sum, d) => sum + d.bytes, 0);
   const counts = new Int32Array(nodes.length);
   const missing = new Float64Array(nodes.length).fill(total);
-  if (wanted.length === 0) return { counts, missing, evictable: () => 0, unobtainable: () => null };
+  if (wanted.length === 0)
+    return { counts, missing, evictable: () => 0, isStuck: false, unobtainable: () => null };
 
   const rows = index.rows(nodes);
   const slots = wanted.map((d) => index.slot(d.id, d.version));
@@ -37,13 +40,14 @@ export function countCopies(
   const stuck = wanted.flatMap((dataset, at) =>
     dataset.status === 'ok' ? [] : [{ dataset, slot: slots[at] as number }],
   );
+  const { data, start, length } = rows;
   for (let i = 0; i < nodes.length; i++) {
-    const begin = rows.start[i] as number;
-    const end = begin + (rows.length[i] as number);
+    const begin = start[i] as number;
+    const end = begin + (length[i] as number);
     let count = 0;
     let lacks = total;
     for (let k = begin; k < end; k++) {
-      const bytes = bytesOf[rows.data[k] as number] as number;
+      const bytes = bytesOf[data[k] as number] as number;
       if (bytes < 0) continue;
       count += 1;
       lacks -= bytes;
@@ -55,6 +59,7 @@ export function countCopies(
     counts,
     missing,
     evictable: (position) => evictableOn(rows, bytesOf, position),
+    isStuck: stuck.length > 0,
     unobtainable(position) {
       if (stuck.length === 0) return null;
       const slotsOfNode = slotsOn(rows, position);
