@@ -100,8 +100,11 @@ export async function makeStaging(
   try {
     await inParallel(walkTree(root, load), PARALLEL, ({ path, entry }) => placeEntry(path, entry));
   } finally {
-    await list.close();
-    await expectedList.close();
+    try {
+      await list.close();
+    } finally {
+      await expectedList.close();
+    }
   }
   return made;
 }

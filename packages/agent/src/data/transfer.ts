@@ -12,6 +12,7 @@
 import { join } from 'node:path';
 import type { Limit } from '@berth/kit/limit';
 import type { CopyProgress } from '@berth/wire/dataset';
+import { decimalSizeText } from '@berth/wire/size-text';
 import { displayPath } from '@berth/wire/tree';
 import { reasonOf } from '../stopped.ts';
 import type { Reservation, StorageMeter } from '../disk/storage.ts';
@@ -22,7 +23,7 @@ import { removeTree } from '../file-system.ts';
 import { createProgressMeter, type ProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
+import { countText, filesText, timeText } from '../disk/number-text.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
@@ -291,7 +292,7 @@ async function runRound(
 type Counts = Pick<Round['staging'], 'copy' | 'linked'>;
 
 const copyingText = (want: WantedVersion, { copy, linked }: Counts): string =>
-  `copying ${versionText(want)}: ${sizeText(copy.bytes)} in ${filesText(copy.files)}; ` +
+  `copying ${versionText(want)}: ${decimalSizeText(copy.bytes)} in ${filesText(copy.files)}; ` +
   `${countText(linked.files)} already on this node`;
 
 function copiedText(
@@ -300,10 +301,10 @@ function copiedText(
   ms: number,
   copyingMs: number,
 ): string {
-  const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
+  const rate = `${decimalSizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
   const all = copy.files + linked.files;
   return (
-    `copied ${sizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
+    `copied ${decimalSizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
     `${countText(linked.files)} of ${countText(all)} files were already on this node`
   );
 }
@@ -338,10 +339,12 @@ function createLines(
       if (now >= 10 || ms < 1_000 || (now === tenth && ms < LINE_EVERY_MS)) return;
       loggedAt = performance.now();
       tenth = now;
-      const rate = bytes_per_second === null ? '' : `, ${sizeText(bytes_per_second)}/s`;
+      const rate = bytes_per_second === null ? '' : `, ${decimalSizeText(bytes_per_second)}/s`;
       const timeLeft =
         remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
-      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${timeLeft}`);
+      logLine(
+        `${name}: ${decimalSizeText(bytes_done)} of ${decimalSizeText(total)}${rate}${timeLeft}`,
+      );
     },
   };
 }

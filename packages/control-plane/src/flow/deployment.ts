@@ -932,14 +932,14 @@ function deployReported(
  */
 function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
-  if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
+  if (moved === null || !PULL_FAILURE_CODES.includes(error.code)) return error;
   const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
   return {
     ...error,
     message: `${error.message}; ${why}: copy the image to that registry, or deploy from source`,
   };
 }
-const PULL_FAILURES: readonly FailureCode[] = [
+const PULL_FAILURE_CODES: readonly FailureCode[] = [
   'image_pull_failed',
   'registry_unreachable',
   'registry_failed',

@@ -5,7 +5,7 @@
 import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import { bytesText } from '../domain/platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 import type { Change, Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';
@@ -95,7 +95,7 @@ export function addCopied(
       draft.addLine(
         d,
         'copied',
-        `dataset ${name}: ${bytesText(bytes_done)} of ${bytesText(bytes_total)} were copied ` +
+        `dataset ${name}: ${decimalSizeText(bytes_done)} of ${decimalSizeText(bytes_total)} were copied ` +
           `(${step})`,
       );
 }

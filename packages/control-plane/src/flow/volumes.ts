@@ -27,7 +27,7 @@ import type {
   NodeRecord,
   TaskRecord,
 } from '../domain/platform/records.ts';
-import { bytesText } from '../domain/platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 import type { MoveWitness, VolumeCopy } from '../domain/data/volume-copy.ts';
 import { copyText, currentCopy, isProven, volumeMounts } from '../domain/data/volumes.ts';
 import type { Draft } from './plan-draft.ts';
@@ -55,7 +55,7 @@ export function pinOf(
 export function volumesAway(draft: Draft, pin: VolumeCopy | null): WaitReason | null {
   if (pin === null) return null;
   const { now, limits } = draft.facts;
-  const volumes = copyText(pin, bytesText);
+  const volumes = copyText(pin);
   const node = draft.node(pin.node_id);
   if (node === undefined)
     return {
@@ -375,7 +375,7 @@ export function moveReported(
   draft.addLine(
     d,
     'volumes',
-    `the volumes are on ${target.hostname}: ${result.files} files, ${bytesText(result.bytes)}, ` +
+    `the volumes are on ${target.hostname}: ${result.files} files, ${decimalSizeText(result.bytes)}, ` +
       `equal to those on ${source.hostname} in content, owner and mode`,
   );
   return null;

@@ -3,7 +3,7 @@
  * only `refusalText` and `plainRefusalText` turn them into English. Pure.
  */
 import type { DatasetState } from '@berth/wire/dataset';
-import { bytesText } from '../platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 
 export type Refusal =
   | { kind: 'builder' }
@@ -71,8 +71,8 @@ export function refusalText(refusal: Refusal): string {
       return refusal.error === null ? plain : `${plain}: ${refusal.error}`;
     case 'no_room':
       return (
-        `${plain}: ${bytesText(refusal.missing)} missing, ${bytesText(refusal.free)} free, ` +
-        `${bytesText(refusal.evictable)} more after eviction`
+        `${plain}: ${decimalSizeText(refusal.missing)} missing, ${decimalSizeText(refusal.free)} free, ` +
+        `${decimalSizeText(refusal.evictable)} more after eviction`
       );
     default:
       return plain;

@@ -116,7 +116,10 @@ export type DeploymentRecord = {
   phases: PhaseRecord[] | null;
   /** Id of the deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
-  /** Null if the deployment is neither a rollback nor a restart or move of a rollback. */
+  /**
+   * Null if the deployment is neither a rollback nor a restart or move of a rollback, or if an older
+   * version of Berth created it.
+   */
   rolled_back: RolledBack | null;
   error: Failure | null;
   cancel_requested_at: number | null;
@@ -183,9 +186,9 @@ export type DeploymentRecord = {
    * back.
    */
   ordinal: number;
-  /** Time at which retention removed its log (store/retention.ts), or null. */
+  /** Time at which retention began to remove its log (store/retention.ts), or null. */
   log_removed_at: number | null;
-  /** Time at which retention removed its story, tasks and placement, or null. */
+  /** Time at which retention began to remove its story, tasks and placement, or null. */
   story_removed_at: number | null;
 };
 
