@@ -6,8 +6,8 @@ import type { NewId } from './ids.ts';
 export type Claiming = { db: Database; newId: NewId; quarantineMs: number };
 
 /**
- * Maximum number of domains, and of domain prefixes, that a project can give up within the
- * quarantine: each one keeps a row.
+ * Maximum number of a project's removed domains, and of its former domain prefixes, that are in
+ * quarantine. Each keeps a row until its quarantine ends.
  */
 export const MAX_KEPT_HOSTS = 200;
 export const SWEPT_AT_ONCE = 500;
