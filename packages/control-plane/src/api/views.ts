@@ -226,8 +226,8 @@ function firstInstance(d: DeploymentRecord): InstanceRecord[] {
       project_id: d.project_id,
       deployment_id: d.id,
       process: WEB,
-      number: d.instance_number ?? 1,
-      labelled: (d.instance_id ?? null) !== null,
+      number: d.instance_number,
+      labelled: d.instance_id !== null,
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
@@ -242,7 +242,7 @@ function firstInstance(d: DeploymentRecord): InstanceRecord[] {
 function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail' | 'since'> {
   const since = d.health?.since ?? d.state_since;
   const detail = d.health?.detail ?? null;
-  if ((d.lost_since ?? null) !== null) return { state: 'lost', detail, since: d.lost_since ?? since };
+  if (d.lost_since !== null) return { state: 'lost', detail, since: d.lost_since };
   if (d.status === 'deploying')
     return d.host_port === null
       ? { state: 'starting', detail: null, since }
@@ -314,11 +314,16 @@ function healthView(
   undeployed: DeploymentContext['undeployed'],
 ): Deployment['health'] {
   if (d.status !== 'running' || d.health === null) return null;
-  if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
-    return { ...d.health, since: time(d.health.since) };
-  const { detail, since } = undeployed;
-  if (d.health.status === 'healthy') return { status: 'drifted', since: time(since), detail };
-  return { ...d.health, since: time(d.health.since), detail: `${d.health.detail}; ${detail}` };
+  const { health } = d;
+  const since = time(health.since);
+  if (undeployed === null && health.status === 'drifted')
+    return { ...health, since, cause: 'container_differs' };
+  if (undeployed === null || health.status === 'unhealthy' || health.status === 'unknown')
+    return { ...health, since };
+  const cause = 'settings_changed';
+  if (health.status === 'healthy')
+    return { status: 'drifted', since: time(undeployed.since), detail: undeployed.detail, cause };
+  return { ...health, since, detail: `${health.detail}; ${undeployed.detail}`, cause };
 }
 
 export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
@@ -452,6 +457,7 @@ export const drainView = (
       deployment_id,
       moving_to: null,
       problem: `${container} may run on; ${removeByHand(container, unmanaged.hostname)}`,
+      unmanaged_container: container,
     })),
   ],
 });

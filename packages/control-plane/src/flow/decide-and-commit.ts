@@ -7,6 +7,7 @@ import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
+import { webCount } from '../domain/deployments/instance.ts';
 import { isEmptyPlan, type Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { FlowStores } from './flow-stores.ts';
@@ -34,7 +35,7 @@ export type DriverDeps = {
   telemetry?: Telemetry;
 };
 
-/** Returns a plan, or null if these facts require no change. Called again for each attempt. */
+/** Returns a plan, or null if these facts require no change. Runs once in each attempt. */
 type Decision = (facts: Facts, release: DeploymentRecord | null) => Promise<Plan | null>;
 export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
 
@@ -58,10 +59,12 @@ export type Decider = {
 /** Maximum number of attempts at a decision while other requests keep changing the project. */
 const MAX_TRIES = 25;
 /**
- * Number of fresh ids for one plan, more than any plan uses: each of the 50 instances of a process
- * needs an id, a deploy task and a retire task.
+ * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, and
+ * the deletion of a project creates one task per deployment. Each instance beside the first one can
+ * need an id, a deploy task and a retire task.
  */
-const FRESH_IDS = 170;
+const FRESH_IDS = 16;
+const FRESH_IDS_OF_INSTANCE = 3;
 
 export function createDecider(deps: DriverDeps): Decider {
   const { stores, limits, platform, now, uptime, pause, newId, cacheIndex } = deps;
@@ -71,7 +74,8 @@ export function createDecider(deps: DriverDeps): Decider {
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    const freshIds = Array.from({ length: FRESH_IDS }, newId);
+    const others = webCount(read.project) - 1 + (read.instances?.length ?? 0);
+    const freshIds = Array.from({ length: FRESH_IDS + others * FRESH_IDS_OF_INSTANCE }, newId);
     return {
       ...read,
       now: now(),
@@ -93,8 +97,8 @@ export function createDecider(deps: DriverDeps): Decider {
         if (attempt > 0) await pause(attempt - 1);
         const again = await release();
         const facts = await factsOf(projectId, again);
-        // Read the release again after the facts. A change between the two reads is missing in the
-        // first read, and the stale check would not detect it.
+        // Read the release again after the facts: the first read lacks a change made between the
+        // two reads, and the stale check would not detect it.
         const present = again === null ? null : await release();
         if (present?.id !== again?.id) continue;
         const plan = await decision(facts, present);

@@ -65,7 +65,7 @@ function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
 }
 
 export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
-  (d.lost_since ?? null) !== null;
+  d.lost_since !== null;
 
 // ── start ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,7 +115,7 @@ export function startOthers(
   choices: readonly Choice[],
   mounts: DatasetMount[],
 ): void {
-  const numbers = freeNumbers(d.instance_number ?? 1, draft.instances(d), choices.length);
+  const numbers = freeNumbers(d.instance_number, draft.instances(d), choices.length);
   choices.forEach((choice, i) =>
     startInstance(draft, d, { number: numbers[i] as number, choice, mounts, losses: [] }),
   );
@@ -723,7 +723,7 @@ export function promote(
       project_id: d.project_id,
       deployment_id: d.id,
       process: WEB,
-      number: d.instance_number ?? 1,
+      number: d.instance_number,
       state: as,
       node_id: d.node_id,
       host_port: d.host_port,

@@ -46,7 +46,7 @@ export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): num
 
 /** Returns the label of the container of the first instance; null if it has no such label. */
 export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null =>
-  d.instance_id ?? null;
+  d.instance_id;
 
 export const instanceLabel = ({ labels }: Pick<ObservedContainer, 'labels'>): string | null =>
   labels[LABELS.instance] ?? null;

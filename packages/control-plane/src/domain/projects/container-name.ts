@@ -17,7 +17,7 @@ export const isMisnamedOn = (nodes: readonly NodeRecord[], d: DeploymentRecord):
       node.containers.some(
         (c) =>
           c.labels[LABELS.deployment] === d.id &&
-          (c.labels[LABELS.instance] ?? null) === (d.instance_id ?? null) &&
+          (c.labels[LABELS.instance] ?? null) === d.instance_id &&
           c.name !== finalName(d.settings),
       ),
   );
