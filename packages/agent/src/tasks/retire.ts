@@ -72,13 +72,7 @@ export function createRetireHandler({
       await failPoint('retire.before');
       await Promise.all(
         old.map((container) =>
-          retire(
-            docker,
-            container,
-            removalOf(container, payload)?.reason ?? '',
-            payload,
-            context,
-          ),
+          retire(docker, container, removalOf(container, payload)?.reason ?? '', payload, context),
         ),
       );
       const { stop = [], start = null } = payload;

@@ -1174,11 +1174,7 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
  * Withdraws the route, because another container now answers at its address. The next report that
  * shows the deployment's own container restores the route.
  */
-function addressTaken(
-  draft: Draft,
-  d: DeploymentRecord,
-  event: EventOf<'address_taken'>,
-): void {
+function addressTaken(draft: Draft, d: DeploymentRecord, event: EventOf<'address_taken'>): void {
   if (instanceAddressTaken(draft, d, event)) return refreshHealth(draft, d);
   const { host_ip, host_port, holder, isRouted } = event;
   const { route, now, limits } = draft.facts;
@@ -1327,8 +1323,7 @@ function waitForNode(
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
   if (d.status === 'deploying' || d.status === 'running') {
-    if (!restartElsewhere(draft, d, event))
-      return fail(draft, d, failure('node_deleted'));
+    if (!restartElsewhere(draft, d, event)) return fail(draft, d, failure('node_deleted'));
     if (d.status === 'running' && d.node_id === event.node_id && !event.reachable) {
       const other = draft.instances(d).find(({ state }) => state === 'serving');
       if (other !== undefined) {

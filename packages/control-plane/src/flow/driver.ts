@@ -500,8 +500,7 @@ async function observed(
     // deployment started.
     const first = own.find((c) => c.id !== undefined && c.id === d.container_id) ?? own.at(-1);
     if (first !== undefined) reported.set(d.id, first);
-    for (const container of containers)
-      if (!own.includes(container)) others.push({ d, container });
+    for (const container of containers) if (!own.includes(container)) others.push({ d, container });
   }
   const missing = concerned.serving.filter(
     (d) => !reported.has(d.id) && !restsAsExpected(d, null, routeOf(d)),

@@ -58,7 +58,10 @@ function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
   const taken = new Map<string, number>();
   const nodes = [
     isFirstLost(d) ? null : d.node_id,
-    ...draft.instances(d).filter(isWanted).map(({ node_id }) => node_id),
+    ...draft
+      .instances(d)
+      .filter(isWanted)
+      .map(({ node_id }) => node_id),
   ];
   for (const id of nodes) if (id !== null) taken.set(id, (taken.get(id) ?? 0) + 1);
   return taken;
@@ -88,13 +91,10 @@ export function placeOthers(
 ): OtherPlaces {
   const count = wantedCount(draft, d) - 1;
   if (count <= 0) return { choices: [], lacking: null };
-  const choices = chooseMore(
-    questionOfOthers(question),
-    draft.facts.nodes,
-    draft.facts,
-    count,
-    { mode: draft.facts.project.spread, taken: new Map([[first.id, 1]]) },
-  );
+  const choices = chooseMore(questionOfOthers(question), draft.facts.nodes, draft.facts, count, {
+    mode: draft.facts.project.spread,
+    taken: new Map([[first.id, 1]]),
+  });
   return {
     choices,
     lacking: choices.find(({ placement }) => placement.winner === null) ?? null,
@@ -220,7 +220,11 @@ export function instanceEnded(
       detail: null,
       since: now,
     });
-    draft.addLine(d, 'instance', `instance ${instance.number} answers on ${nameOf(draft, instance)}`);
+    draft.addLine(
+      d,
+      'instance',
+      `instance ${instance.number} answers on ${nameOf(draft, instance)}`,
+    );
     return { kind: 'answers' };
   }
   const error = errorOf(draft, event);
@@ -235,10 +239,7 @@ export function instanceEnded(
   return startElsewhere(draft, d, { ...instance, losses }, error);
 }
 
-function errorOf(
-  draft: Draft,
-  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
-): Failure {
+function errorOf(draft: Draft, event: EventOf<'task_reported'> | EventOf<'task_lost'>): Failure {
   if (event.type === 'task_reported') return failureOf(event.report);
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   return failure(event.why === 'queue' ? 'task_not_claimed' : 'node_lost', name);
@@ -304,6 +305,14 @@ export function restartElsewhere(
   return isPlaced;
 }
 
+/** Returns the nodes that lost an instance, so that no replacement goes to a silent node. */
+function lostNodes(draft: Draft, d: DeploymentRecord): NodeLoss[] {
+  const others = draft.instances(d).filter(({ state }) => state === 'lost');
+  const nodes = others.map(({ node_id, since }) => ({ node_id, at: since }));
+  if (d.lost_since !== null) nodes.push({ node_id: d.node_id, at: d.lost_since });
+  return nodes.flatMap(({ node_id, at }) => (node_id === null ? [] : [{ node_id, at }]));
+}
+
 /** Returns places for further instances of a deployment that has a node. */
 function placesFor(
   draft: Draft,
@@ -315,10 +324,18 @@ function placesFor(
   const taken = takenBy(draft, d);
   if (replaced !== null && replaced.node_id !== null)
     taken.set(replaced.node_id, Math.max(0, (taken.get(replaced.node_id) ?? 1) - 1));
-  return chooseMore(questionOfOthers(questionAgain(draft, d, replaced?.losses ?? [])), facts.nodes, facts, count, {
-    mode: facts.project.spread,
-    taken,
-  });
+  return chooseMore(
+    questionOfOthers(
+      questionAgain(draft, d, [...(replaced?.losses ?? []), ...lostNodes(draft, d)]),
+    ),
+    facts.nodes,
+    facts,
+    count,
+    {
+      mode: facts.project.spread,
+      taken,
+    },
+  );
 }
 
 /**
@@ -632,8 +649,8 @@ export function servingOf(
   firstServes: boolean,
 ): { serving: number; all: number } {
   const wanted = others.filter(isWanted);
-  const held = others.filter(({ state, number }) =>
-    state === 'lost' && !wanted.some((other) => other.number === number),
+  const held = others.filter(
+    ({ state, number }) => state === 'lost' && !wanted.some((other) => other.number === number),
   );
   return {
     serving: Number(firstServes) + others.filter(({ state }) => state === 'serving').length,
@@ -658,7 +675,11 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
   const status = detail === null ? 'healthy' : 'degraded';
   if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
-  draft.addLine(d, 'health', detail === null ? 'healthy: all instances serve' : `degraded: ${detail}`);
+  draft.addLine(
+    d,
+    'health',
+    detail === null ? 'healthy: all instances serve' : `degraded: ${detail}`,
+  );
 }
 
 // ── lost nodes ───────────────────────────────────────────────────────────────────────────────────
@@ -675,7 +696,10 @@ export function nodeLost(
   const isHeld = project.on_node_lost === 'wait' || isStopFirst(d.settings);
   let changed = false;
   for (const instance of draft.instances(d))
-    if (instance.node_id === node_id && (instance.state === 'serving' || instance.state === 'unhealthy')) {
+    if (
+      instance.node_id === node_id &&
+      (instance.state === 'serving' || instance.state === 'unhealthy')
+    ) {
       changed = true;
       draft.putInstance({ ...instance, state: 'lost', detail: `${name} is silent`, since: now });
       draft.addLine(d, 'failover', `instance ${instance.number} is lost: ${name} is silent`);

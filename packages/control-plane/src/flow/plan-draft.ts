@@ -126,9 +126,7 @@ export function createDraft(facts: Facts, event: string): Draft {
 }
 
 function changeInstance(plan: Plan, id: string, change: InstanceChange): void {
-  const others = (plan.instances ?? []).filter(
-    (c) => ('put' in c ? c.put.id : c.remove) !== id,
-  );
+  const others = (plan.instances ?? []).filter((c) => ('put' in c ? c.put.id : c.remove) !== id);
   plan.instances = [...others, change];
 }
 

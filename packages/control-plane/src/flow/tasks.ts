@@ -236,9 +236,7 @@ export function createRetireTask(
           : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
       ...defined({
         keep_instances:
-          request.names === undefined || request.names.length === 0
-            ? undefined
-            : request.names,
+          request.names === undefined || request.names.length === 0 ? undefined : request.names,
       }),
       ...defined({ project_deleted: project.deleting_at === null ? undefined : true }),
       drain_seconds: drain,

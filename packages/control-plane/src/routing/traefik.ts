@@ -515,8 +515,7 @@ function problemOf(
   return null;
 }
 
-const addressOf = ({ host_ip, host_port }: Address): string =>
-  `${urlHost(host_ip)}:${host_port}`;
+const addressOf = ({ host_ip, host_port }: Address): string => `${urlHost(host_ip)}:${host_port}`;
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 
 /** Removes empty sections, which Traefik rejects ("cannot be a standalone element"). */

@@ -1,6 +1,10 @@
 /** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
-import { type InstanceChange, type InstanceRecord, webCount } from '../domain/deployments/instance.ts';
+import {
+  type InstanceChange,
+  type InstanceRecord,
+  webCount,
+} from '../domain/deployments/instance.ts';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';

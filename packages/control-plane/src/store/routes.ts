@@ -10,7 +10,12 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')
       .selectAll('routes')
-      .select(['projects.name as project_name', 'projects.auth_required', 'projects.domains', 'projects.sticky'])
+      .select([
+        'projects.name as project_name',
+        'projects.auth_required',
+        'projects.domains',
+        'projects.sticky',
+      ])
       .orderBy('projects.name')
       .execute();
     return rows.map((row) => ({

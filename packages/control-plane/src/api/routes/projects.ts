@@ -104,10 +104,7 @@ async function publishRoutes(deps: Deps): Promise<void> {
 }
 
 /** Sets counts of processes, and starts or ends instances of the version that serves. */
-async function scaleProject(
-  deps: Deps,
-  call: Call<'scaleProject'>,
-): Promise<Project> {
+async function scaleProject(deps: Deps, call: Call<'scaleProject'>): Promise<Project> {
   const { processes } = await deps.projects.get(call.params.id);
   const unknown = Object.keys(call.body).filter(
     (name) => !processes.some((process) => process.name === name),
@@ -119,9 +116,14 @@ async function scaleProject(
         processes.map(({ name }) => name).join(', '),
       unknown.map((field) => ({ field, rule: 'exists', message: 'no process has this name' })),
     );
-  return change(deps, { ...call, ifMatch: undefined }, {}, {
-    counts: call.body,
-  });
+  return change(
+    deps,
+    { ...call, ifMatch: undefined },
+    {},
+    {
+      counts: call.body,
+    },
+  );
 }
 
 /** Converts a project and sets its ETag. */

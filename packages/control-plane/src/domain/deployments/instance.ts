@@ -45,8 +45,7 @@ export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): num
   processes.find(({ name }) => name === WEB)?.count ?? 1;
 
 /** Returns the label of the container of the first instance; null if it has no such label. */
-export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null =>
-  d.instance_id;
+export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null => d.instance_id;
 
 export const instanceLabel = ({ labels }: Pick<ObservedContainer, 'labels'>): string | null =>
   labels[LABELS.instance] ?? null;

@@ -109,7 +109,11 @@ export function projectProblems(
     changed.replace !== undefined
   )
     problems.push(replaceProblem(settings));
-  if (changed.processes !== undefined || changed.datasets !== undefined || changed.volumes !== undefined)
+  if (
+    changed.processes !== undefined ||
+    changed.datasets !== undefined ||
+    changed.volumes !== undefined
+  )
     problems.push(...processProblems(settings));
   if (changed.on_node_lost !== undefined) problems.push(onNodeLostProblem(settings));
   return problems.filter((p) => p !== null);

@@ -1,0 +1,507 @@
+/** Several instances of one version: start, switch, scale, loss and return. */
+import { describe, expect, it } from 'vitest';
+import type { ObservedContainer } from '@berth/wire/node';
+import type { DeployPayload, RetirePayload } from '@berth/wire/task';
+import type { Facts } from '../../src/domain/deployments/facts.ts';
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
+import type { Plan } from '../../src/domain/deployments/plan.ts';
+import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import type { FlowEvent } from '../../src/flow/events.ts';
+import {
+  changeOf,
+  deployment,
+  facts,
+  node,
+  NOW,
+  old,
+  on,
+  project,
+  routeTo,
+  stateOf,
+  task,
+} from './fixtures.ts';
+
+const NODES = [1, 2, 3].map((n) =>
+  node({
+    id: `n${n}`,
+    hostname: `node-${n}`,
+    host_ip: `10.0.0.${n}`,
+    free_storage: 1e9 - n,
+    capabilities: ['instances'],
+  }),
+);
+const counted = (count: number): Facts['project'] =>
+  project({ processes: [{ name: 'web', count }] });
+const ids = Array.from({ length: 40 }, (_, i) => `x${i}`);
+const world = (over: Partial<Facts>): Facts =>
+  facts({ nodes: [...NODES], freshIds: ids, project: counted(3), ...over });
+
+const instance = (over: Partial<InstanceRecord> = {}): InstanceRecord => ({
+  id: 'i2',
+  project_id: 'p1',
+  deployment_id: 'd2',
+  process: 'web',
+  number: 2,
+  state: 'serving',
+  labelled: true,
+  node_id: 'n2',
+  host_port: 33_002,
+  container_id: 'k2',
+  detail: null,
+  losses: [],
+  placement: null,
+  since: NOW - 2000,
+  created_at: NOW - 4000,
+  ...over,
+});
+const third = (over: Partial<InstanceRecord> = {}): InstanceRecord =>
+  instance({ id: 'i3', number: 3, node_id: 'n3', host_port: 33_003, container_id: 'k3', ...over });
+
+const container = (
+  of: InstanceRecord,
+  over: Partial<ObservedContainer> = {},
+): ObservedContainer => ({
+  id: of.container_id ?? 'k',
+  name: 'svc-shop',
+  labels: {
+    'berth.project': 'p1',
+    'berth.deployment': of.deployment_id,
+    ...(of.labelled && { 'berth.instance': of.id }),
+  },
+  host_port: of.host_port,
+  state: 'running',
+  ...over,
+});
+
+const deployTasks = (plan: Plan) =>
+  plan.createTasks.flatMap((t) =>
+    t.kind === 'deploy' ? [{ node: t.node_id, payload: t.payload as DeployPayload }] : [],
+  );
+const retireTasks = (plan: Plan) =>
+  plan.createTasks.flatMap((t) =>
+    t.kind === 'retire' ? [{ node: t.node_id, payload: t.payload as RetirePayload }] : [],
+  );
+const put = (plan: Plan): InstanceRecord[] =>
+  (plan.instances ?? []).flatMap((c) => ('put' in c ? [c.put] : []));
+const removed = (plan: Plan): string[] =>
+  (plan.instances ?? []).flatMap((c) => ('remove' in c ? [c.remove] : []));
+const route = (plan: Plan) => (plan.route !== null && 'set' in plan.route ? plan.route.set : null);
+const addresses = (plan: Plan): string[] => {
+  const set = route(plan);
+  return set === null
+    ? []
+    : [set, ...(set.servers ?? [])].map((s) => `${s.host_ip}:${s.host_port}`);
+};
+const taskOf = (of: InstanceRecord): TaskRecord =>
+  task('deploy', {
+    id: `t-${of.id}`,
+    node_id: of.node_id ?? '',
+    payload: { instance: { id: of.id, process: 'web', number: of.number } } as never,
+  });
+const reported = (of: InstanceRecord, over: object = {}): FlowEvent => ({
+  type: 'task_reported',
+  task: taskOf(of),
+  report: {
+    status: 'completed',
+    result: null,
+    host_port: of.host_port ?? 33_000,
+    container_id: of.container_id ?? 'k',
+    ...over,
+  } as never,
+});
+
+describe('start of a version', () => {
+  it('one instance makes the same task as before, without a word about instances', () => {
+    const d = on.built();
+    const plan = advance(d, { type: 'tick' }, world({ live: [d], project: counted(1) }));
+    expect(deployTasks(plan)).toHaveLength(1);
+    expect(JSON.stringify(plan)).not.toContain('instance');
+  });
+  it('three instances go to three nodes, each with a name of its own', () => {
+    const d = on.built();
+    const plan = advance(d, { type: 'tick' }, world({ live: [d] }));
+    expect(stateOf(plan, 'd2')).toBe('deploying');
+    expect(deployTasks(plan).map(({ node: at, payload }) => [at, payload.container_name])).toEqual([
+      ['n1', 'svc-shop-g2'],
+      ['n2', 'svc-shop-web-2-g2'],
+      ['n3', 'svc-shop-web-3-g2'],
+    ]);
+    expect(put(plan).map((i) => [i.number, i.state, i.node_id])).toEqual([
+      [2, 'starting', 'n2'],
+      [3, 'starting', 'n3'],
+    ]);
+  });
+  it('a fourth instance goes to a node that has one, and with `pack` all go to the best node', () => {
+    const d = on.built();
+    const four = advance(d, { type: 'tick' }, world({ live: [d], project: counted(4) }));
+    expect(deployTasks(four).map((t) => t.node)).toEqual(['n1', 'n2', 'n3', 'n1']);
+    const packed = advance(
+      d,
+      { type: 'tick' },
+      world({ live: [d], project: { ...counted(3), spread: 'pack' } }),
+    );
+    expect(deployTasks(packed).map((t) => t.node)).toEqual(['n1', 'n1', 'n1']);
+  });
+  it('a contract-only agent gets one instance at most', () => {
+    const d = on.built();
+    const nodes = [node({ agent_version: null, capabilities: null }), ...NODES.slice(1)];
+    const plan = advance(d, { type: 'tick' }, world({ live: [d], nodes }));
+    expect(deployTasks(plan).map((t) => t.node)).toEqual(['n1', 'n2', 'n3']);
+    const alone = advance(d, { type: 'tick' }, world({ live: [d], nodes: nodes.slice(0, 1) }));
+    expect(deployTasks(alone)).toEqual([]);
+    expect(changeOf(alone, 'd2').waiting).toContain('second instance');
+  });
+});
+
+describe('the switch', () => {
+  const first = on.deploying();
+  it('the route waits for the last instance, and then lists all', () => {
+    const starting = [instance({ state: 'starting' }), third({ state: 'starting' })];
+    const report: FlowEvent = {
+      type: 'task_reported',
+      task: task('deploy'),
+      report: { status: 'completed', result: null, host_port: 32_002, container_id: 'c2' } as never,
+    };
+    const one = advance(first, report, world({ live: [first], instances: starting }));
+    expect(one.route).toBeNull();
+    expect(changeOf(one, 'd2')).toMatchObject({ host_port: 32_002 });
+    const answered = { ...first, host_port: 32_002, container_id: 'c2' };
+    const last = advance(
+      answered,
+      reported(third()),
+      world({ live: [answered], instances: [instance(), third({ state: 'starting' })] }),
+    );
+    expect(addresses(last)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002', '10.0.0.3:33003']);
+    expect(changeOf(last, 'd2').route_published_at).toBe(NOW);
+  });
+  it('the switch removes the old instances on every node, and names the new ones', () => {
+    const before = old();
+    const d = on.published();
+    const plan = advance(
+      d,
+      { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_002 },
+      world({
+        live: [before, d],
+        route: routeTo(d),
+        instances: [
+          instance({ id: 'o2', deployment_id: 'd1', node_id: 'n3' }),
+          instance(),
+          third(),
+        ],
+      }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('running');
+    expect(removed(plan)).toEqual(['o2']);
+    const tasks = Object.fromEntries(retireTasks(plan).map((t) => [t.node, t.payload]));
+    expect(Object.keys(tasks).toSorted()).toEqual(['n1', 'n2', 'n3']);
+    expect(tasks.n1?.remove).toMatchObject([{ deployment_id: 'd1' }]);
+    expect(tasks.n3?.remove).toMatchObject([{ deployment_id: 'd1' }]);
+    expect(tasks.n2?.remove).toEqual([]);
+    expect(tasks.n2?.keep_instances).toMatchObject([{ instance_id: 'i2', name: 'svc-shop' }]);
+  });
+  it('an instance that fails on its node starts on another one', () => {
+    const starting = instance({ state: 'starting' });
+    const d = { ...first, host_port: 32_002 };
+    const plan = advance(
+      d,
+      reported(starting, { status: 'failed', error: { code: 'image_pull_failed', message: 'x' } }),
+      world({ live: [d], instances: [starting], project: counted(2) }),
+    );
+    expect(stateOf(plan, 'd2')).toBeNull();
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n3', 2]]);
+    expect(removed(plan)).toEqual(['i2']);
+  });
+  it('without another node the deployment fails, and the old version serves', () => {
+    const starting = instance({ state: 'starting', losses: [] });
+    const d = { ...first, host_port: 32_002 };
+    const nodes = NODES.slice(0, 2).map((n, i) => (i === 0 ? { ...n, capabilities: [] } : n));
+    const plan = advance(
+      d,
+      reported(starting, { status: 'failed', error: { code: 'probe_failed', message: 'x' } }),
+      world({ live: [old(), d], nodes, instances: [starting], project: counted(2) }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('failed');
+    expect(stateOf(plan, 'd1')).toBeNull();
+  });
+});
+
+describe('scale', () => {
+  const d = on.running();
+  const scaled = (count: number, instances: InstanceRecord[], over: Partial<Facts> = {}): Plan =>
+    advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: counted(count), instances, route: routeTo(d), ...over }),
+    );
+  it('up: starts what is missing, with the lowest free numbers, and changes no route yet', () => {
+    const plan = scaled(3, []);
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n2', 2],
+      ['n3', 3],
+    ]);
+    expect(plan.route).toBeNull();
+  });
+  it('an instance that answers joins the route', () => {
+    const plan = advance(
+      d,
+      reported(instance()),
+      world({
+        live: [d],
+        project: counted(2),
+        instances: [instance({ state: 'starting' })],
+        route: routeTo(d),
+      }),
+    );
+    expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
+  });
+  it('down: the route changes first, then the containers drain', () => {
+    const plan = scaled(1, [instance(), third()], {
+      route: {
+        ...routeTo(d),
+        servers: [
+          { instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 },
+          { instance_id: 'i3', node_id: 'n3', host_ip: '10.0.0.3', host_port: 33_003 },
+        ],
+      },
+    });
+    expect(addresses(plan)).toEqual(['10.0.0.1:32002']);
+    expect(removed(plan).toSorted()).toEqual(['i2', 'i3']);
+    expect(
+      retireTasks(plan).map((t) => [
+        t.node,
+        t.payload.remove[0]?.instance_id,
+        t.payload.drain_seconds,
+      ]),
+    ).toEqual([
+      ['n3', 'i3', 5],
+      ['n2', 'i2', 5],
+    ]);
+  });
+  it('down: a second one on a machine ends before a higher number', () => {
+    const second = instance({ node_id: 'n1' });
+    expect(removed(scaled(2, [second, third()]))).toEqual(['i2']);
+  });
+  it('what no node can take waits and says why, once', () => {
+    const nodes = [{ ...NODES[0], capabilities: [] }] as Facts['nodes'];
+    const plan = scaled(2, [], { nodes });
+    const [waiting] = put(plan);
+    expect(waiting).toMatchObject({ state: 'waiting', number: 2 });
+    expect(waiting?.detail).toContain('node-1');
+    const again = scaled(2, [waiting as InstanceRecord], { nodes });
+    expect(again.instances).toBeUndefined();
+    expect(again.storyLines.filter(({ kind }) => kind === 'waiting')).toEqual([]);
+    const later = scaled(2, [waiting as InstanceRecord]);
+    expect(deployTasks(later).map((t) => t.node)).toEqual(['n2']);
+  });
+  it('a project that writes has one instance, whatever its count is', () => {
+    const volumes = [{ name: 'data', mount_path: '/data' }];
+    const writer = { ...d, settings: { ...d.settings, volumes } };
+    const plan = advance(writer, { type: 'scaled' }, world({ live: [writer] }));
+    expect(deployTasks(plan)).toEqual([]);
+  });
+});
+
+describe('a lost node', () => {
+  const d = on.running();
+  const lost = (id: string, over: Partial<Facts>, of: DeploymentRecord = d): Plan =>
+    advance(
+      of,
+      { type: 'node_lost', node_id: id },
+      world({ live: [of], route: routeTo(of), ...over }),
+    );
+  it('a second instance that is lost gets a replacement, and leaves the route', () => {
+    const plan = lost('n2', { project: counted(2), instances: [instance()] });
+    expect(put(plan).map((i) => [i.state, i.number, i.node_id])).toEqual([
+      ['lost', 2, 'n2'],
+      ['starting', 2, 'n3'],
+    ]);
+    expect(addresses(plan)).toEqual([]);
+  });
+  it('another instance takes the place of a lost first one at once', () => {
+    const plan = lost('n1', { project: counted(2), instances: [instance()] });
+    expect(addresses(plan)).toEqual(['10.0.0.2:33002']);
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      node_id: 'n2',
+      host_port: 33_002,
+      instance_id: 'i2',
+      instance_number: 2,
+    });
+    expect(put(plan).map((i) => [i.state, i.number, i.node_id, i.labelled])).toEqual([
+      ['lost', 1, 'n1', false],
+      ['starting', 1, 'n3', true],
+    ]);
+  });
+  it('the only instance starts on another node; the route stays until it answers', () => {
+    const plan = lost('n1', { project: counted(1) });
+    expect(changeOf(plan, 'd2')).toMatchObject({ lost_since: NOW });
+    expect(put(plan).map((i) => [i.state, i.number])).toEqual([['starting', 2]]);
+    expect(plan.route).toBeNull();
+    const gone = { ...d, lost_since: NOW };
+    const answers = advance(
+      gone,
+      reported(instance()),
+      world({
+        live: [gone],
+        project: counted(1),
+        instances: [instance({ state: 'starting' })],
+        route: routeTo(gone),
+      }),
+    );
+    expect(addresses(answers)).toEqual(['10.0.0.2:33002']);
+    expect(changeOf(answers, 'd2')).toMatchObject({ node_id: 'n2', lost_since: null });
+  });
+  it('its node returns first: the replacement ends, and nothing else changes', () => {
+    const gone = {
+      ...d,
+      lost_since: NOW,
+      health: { status: 'unhealthy', since: NOW, detail: 'x' },
+    } as const;
+    const starting = instance({ state: 'starting', container_id: null, host_port: null });
+    const own = container({ ...instance(), labelled: false }, { id: 'c2', host_port: 32_002 });
+    const plan = advance(
+      gone,
+      { type: 'observed', node_id: 'n1', container: own },
+      world({
+        live: [gone],
+        project: counted(1),
+        instances: [starting],
+        tasks: [taskOf(starting)],
+        route: routeTo(gone),
+      }),
+    );
+    expect(changeOf(plan, 'd2')).toMatchObject({ lost_since: null });
+    expect(removed(plan)).toEqual(['i2']);
+    expect(plan.changeTasks).toMatchObject([{ id: 't-i2', end: 'cancelled' }]);
+  });
+  it('its node returns after others serve: its container is removed', () => {
+    const now = { ...d, node_id: 'n2', host_port: 33_002, instance_id: 'i2', instance_number: 2 };
+    const before = instance({
+      id: 'f1',
+      labelled: false,
+      number: 1,
+      node_id: 'n1',
+      state: 'lost',
+      container_id: 'c2',
+    });
+    const plan = advance(
+      now,
+      { type: 'observed', node_id: 'n1', container: container(before) },
+      world({ live: [now], project: counted(1), instances: [before], route: routeTo(now) }),
+    );
+    expect(removed(plan)).toEqual(['f1']);
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n1', payload: { remove: [{ deployment_id: 'd2', instance_id: null }] } },
+    ]);
+    expect(plan.route).toBeNull();
+  });
+  it.each([
+    ['on_node_lost: wait', { on_node_lost: 'wait' as const }, {}],
+    ['a volume', {}, { volumes: [{ name: 'data', mount_path: '/data' }] }],
+  ])('%s: nothing moves', (_, settings, own) => {
+    const of = { ...d, settings: { ...d.settings, ...own } };
+    const plan = lost('n1', { project: { ...counted(1), ...settings } }, of);
+    expect(plan.createTasks).toEqual([]);
+    expect(plan.route).toBeNull();
+  });
+});
+
+describe('a container that does not serve', () => {
+  it('leaves the route, makes the project degraded, and comes back', () => {
+    const d = on.running();
+    const servers = [{ instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 }];
+    const there = { live: [d], project: counted(2), route: { ...routeTo(d), servers } };
+    const down = advance(
+      d,
+      {
+        type: 'observed',
+        node_id: 'n2',
+        container: container(instance(), { state: 'restarting' }),
+      },
+      world({ ...there, instances: [instance()] }),
+    );
+    expect(addresses(down)).toEqual(['10.0.0.1:32002']);
+    expect(changeOf(down, 'd2').health).toMatchObject({
+      status: 'degraded',
+      detail: '1 of 2 instances serve',
+    });
+    const degraded = {
+      ...d,
+      health: { status: 'degraded', since: NOW, detail: '1 of 2 instances serve' },
+    } as const;
+    const back = advance(
+      degraded,
+      { type: 'observed', node_id: 'n2', container: container(instance(), { host_port: 33_009 }) },
+      world({
+        live: [degraded],
+        project: counted(2),
+        instances: [instance({ state: 'unhealthy' })],
+        route: routeTo(d),
+      }),
+    );
+    expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33009']);
+    expect(changeOf(back, 'd2').health?.status).toBe('healthy');
+  });
+  it('a container of an ended instance is removed', () => {
+    const d = on.running();
+    const plan = advance(
+      d,
+      { type: 'observed', node_id: 'n2', container: container(instance()) },
+      world({ live: [d], project: counted(1) }),
+    );
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { remove: [{ deployment_id: 'd2', instance_id: 'i2' }] } },
+    ]);
+  });
+});
+
+describe('ends', () => {
+  it('a deletion removes the containers of all instances', () => {
+    const d = on.running();
+    const plan = advance(
+      d,
+      { type: 'project_deleted' },
+      world({ live: [d], instances: [instance(), third()], route: routeTo(d) }),
+    );
+    expect(
+      retireTasks(plan)
+        .map((t) => t.node)
+        .toSorted(),
+    ).toEqual(['n1', 'n2', 'n3']);
+    expect(removed(plan).toSorted()).toEqual(['i2', 'i3']);
+  });
+  it('a stop removes the other instances and keeps the first one', () => {
+    const d = on.running();
+    const plan = advance(
+      d,
+      { type: 'project_stopped' },
+      world({
+        live: [d],
+        project: { ...counted(2), stopped_at: NOW },
+        instances: [instance()],
+        route: routeTo(d),
+      }),
+    );
+    expect(removed(plan)).toEqual(['i2']);
+    expect(route(plan)).toMatchObject({ stopped: true });
+  });
+  it('the loss of the first node during a deployment starts all instances again', () => {
+    const d = on.deploying();
+    const plan = advance(
+      d,
+      { type: 'task_lost', task: task('deploy'), why: 'lease' },
+      world({
+        live: [d],
+        tasks: [task('deploy'), taskOf(instance())],
+        instances: [instance({ state: 'starting' })],
+      }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('built');
+    expect(removed(plan)).toEqual(['i2']);
+    expect(plan.changeTasks).toMatchObject([{ end: 'lost' }, { id: 't-i2', end: 'cancelled' }]);
+  });
+});
+
+it('the id of a deployment without instances is unchanged', () => {
+  expect(deployment()).toMatchObject({ instance_id: null, instance_number: 1, lost_since: null });
+});
