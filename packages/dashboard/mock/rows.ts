@@ -49,6 +49,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     stop_grace_seconds: 10,
     replace: 'rolling',
     on_dataset_change: 'tell',
+    data_copies: 1,
     deploy_on_push: true,
     watch_paths: [],
     members: [],

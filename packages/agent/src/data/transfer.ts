@@ -46,6 +46,8 @@ export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
+/** `background`: the copy takes none of the COPIES_AT_ONCE places of deployments. */
+export type CopyOptions = { background?: boolean };
 /** The copied files and bytes. `want` can be a newer version than the requested one. */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 

@@ -45,6 +45,7 @@ import { existing, lockedProject } from './project-row.ts';
 import { nodeOf } from './rows/node.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
+import { forgetPinsOf } from './datasets/data-copies.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
 
@@ -308,6 +309,7 @@ async function removeProjectIfGone(
       .returning(['id', 'name', 'deletes_volumes'])
       .executeTakeFirstOrThrow();
     await forgetUnmanagedOf(tx, { project: id });
+    await forgetPinsOf(tx, { project: id });
     await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
     await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
     return true;

@@ -88,6 +88,7 @@ export type Tables = {
     stop_grace_seconds: number;
     replace: string;
     on_dataset_change: string;
+    data_copies: Generated<number>;
     /** Increased by each change of a secret. */
     secrets_version: Generated<number>;
     deploy_on_push: Generated<Flag>;
@@ -111,6 +112,8 @@ export type Tables = {
    * of a deleted project are kept while the feed has its events (store/project-access.ts).
    */
   project_members: { project_id: string; user_id: string; role: Role };
+  /** Dataset versions that a node keeps for a project (domain/data/data-copies.ts). */
+  dataset_pins: { project_id: string; node_id: string; dataset_id: string; version: number };
   /**
    * Custom domains in use, and domains in quarantine: a project gave them up recently, and no other
    * project can have them yet. The row outlives its project.
