@@ -286,7 +286,7 @@ function keepPins({ pins, log }: Registering, answered: DatasetPins): void {
   pins
     ?.replace(answered)
     .catch((err: unknown) =>
-      log.warn({ err }, 'storing the datasets that projects want here failed'),
+      log.warn({ err }, 'storing the datasets that projects want here failed; will retry'),
     );
 }
 
