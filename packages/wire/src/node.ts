@@ -248,7 +248,7 @@ export const NodeRegister = Type.Object({
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
-/** A prewarm: a copy of a dataset that a person requested for a node. */
+/** A copy of a dataset to a node that a person requested (prewarm) or a project wants. */
 export const NodeCopy = Type.Object({
   task_id: Id,
   dataset_id: Id,

@@ -131,10 +131,15 @@ describe('a copy in the background', () => {
     const stopping = new AbortController();
     const taskContext = context({ signal: stopping.signal });
     const copying = handler(inBackground(slow), taskContext).catch((error: unknown) => error);
-    await expect.poll(() => taskContext.lines.some((l) => l.step === 'copying')).toBe(true);
-    await copy(site, small);
-    expect(await cachedIn(site)).toEqual(['small v1']);
-    stopping.abort(new Error('the test is over'));
-    await copying;
+    try {
+      await expect
+        .poll(() => taskContext.lines.some((l) => l.step === 'copying'), { timeout: 20_000 })
+        .toBe(true);
+      await copy(site, small);
+      expect(await cachedIn(site)).toEqual(['small v1']);
+    } finally {
+      stopping.abort(new Error('the test is over'));
+      await copying;
+    }
   });
 });

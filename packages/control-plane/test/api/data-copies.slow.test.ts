@@ -199,7 +199,7 @@ it('a new version is copied when a deployment uses it, and the old one is releas
   expect(await copies()).toMatchObject({ have: 2, why: null });
 });
 
-it('a cordoned node is replaced, and a stopped project needs no copies', async () => {
+it('a cordoned node is replaced', async () => {
   const second = await node('node-2', { cached: cachedAt(1) });
   const third = await node('node-3');
   await round();
@@ -221,6 +221,16 @@ it('a cordoned node is replaced, and a stopped project needs no copies', async (
   const kept = (await api.stores.dataCopies.pins()).map((pin) => pin.node_id);
   expect(kept.toSorted()).toEqual([world.home, third].toSorted());
   expect(await copies()).toMatchObject({ have: 2 });
+});
+
+it('a stopped project keeps no copies', async () => {
+  await node('node-2', { cached: cachedAt(1) });
+  await round();
+  expect(await api.stores.dataCopies.pins()).toHaveLength(2);
+  expect((await api.call('stopProject', { params: { id: project } })).status).toBe(202);
+  await round();
+  expect(await api.stores.dataCopies.pins()).toEqual([]);
+  expect(await copies()).toMatchObject({ have: 0, why: 'no deployment is running' });
 });
 
 it('a project without a running deployment has no copies', async () => {

@@ -228,13 +228,17 @@ function choose(planning: Planning): NodeRecord[] {
   };
   add(runsOn.flatMap((id) => byId.get(id) ?? []).filter((node) => isUsable(planning, node)));
   if (chosen.length >= wanted) return chosen;
-  const able = nodes.filter((node) => whyNotKeep(planning, node) === null).toSorted(byName);
-  const holders = able.filter((node) => versions.every((v) => holds(node, v)));
+  const canKeep = (node: NodeRecord): boolean => whyNotKeep(planning, node) === null;
+  // Look at the data first: of 10,000 nodes, few hold it.
+  const holders = nodes
+    .filter((node) => versions.every((v) => holds(node, v)) && canKeep(node))
+    .toSorted(byName);
   add(holders.filter((node) => pinned.has(node.id)));
   add(holders);
   const isFresh = (node: NodeRecord): boolean =>
     !failures.has(node.id) && versions.every((v) => v.source !== null || holds(node, v));
-  add(able.filter((node) => pinned.has(node.id) && isFresh(node)));
+  const pinnedNodes = Array.from(pinned, (id) => byId.get(id) ?? []).flat();
+  add(pinnedNodes.filter((node) => canKeep(node) && isFresh(node)).toSorted(byName));
   if (chosen.length < wanted) add(byScore(planning).filter(isFresh));
   return chosen;
 }

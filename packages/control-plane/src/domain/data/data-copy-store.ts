@@ -7,6 +7,7 @@ import type { CopiedProject, DatasetPin } from './data-copies.ts';
 export type DataCopyStore = {
   /**
    * Returns the projects with a running deployment that want more than one copy, in a stable order.
+   * Excludes stopped projects and projects that are being deleted, like `ofProject`.
    */
   projects(): Promise<CopiedProject[]>;
   /** Returns the project with its running deployment, whatever its `data_copies`; null: none runs. */

@@ -48,6 +48,7 @@ const copied = (db: Database) =>
     .select(['d.id as deployment_id', 'd.node_id', 'd.image_arch', 'd.datasets'])
     .where('d.status', '=', 'running')
     .where('p.deleting_at', 'is', null)
+    .where('p.stopped_at', 'is', null)
     .orderBy('p.id');
 
 const projectOf = ({
