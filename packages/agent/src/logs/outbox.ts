@@ -74,8 +74,8 @@ export function flush(box: Outbox): void {
     addSegment(box, box.fresh.slice(from, from + MAX_BATCH_LINES));
   box.link.gap ||= box.isClosed;
   [box.fresh, box.freshBytes, box.isClosed] = [[], 0, false];
-  // A reader must begin with number 0, because control plane 0.1.0 treats any other number as an
-  // older reader's.
+  // A reader must begin with number 0: control plane 0.1.0 takes a batch with any other first
+  // number for a batch of an older reader.
   if (box.next > 0) [box.next, box.dropped] = [box.next + box.dropped, 0];
   while (box.segments.length > 1 && isOver(box.waiting)) dropOldest(box);
 }

@@ -1,6 +1,6 @@
 /** `berth logs`: prints the output of a project's containers, or with --build a build log. */
 import { defined } from '@berth/kit/defined';
-import type { LogLine } from '@berth/wire/deployment';
+import type { DeploymentItem, LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
 import { DEFAULT_TAIL, type GoneNode, MAX_TAIL, type RuntimeLine } from '@berth/wire/runtime';
@@ -48,7 +48,10 @@ export const LOGS_COMMAND: Command = {
       flags: '--build',
       doc: 'the lines of building and starting the newest deployment, or the one that is named',
     },
-    { flags: '--previous', doc: 'of the deployment before' },
+    {
+      flags: '--previous',
+      doc: 'of the version that ran before; with --build, of the deployment before',
+    },
   ],
   aboutProject: true,
   routes: [
@@ -57,6 +60,7 @@ export const LOGS_COMMAND: Command = {
     'deploymentLogs',
     'projectDeployments',
     'getDeployment',
+    'getProject',
   ],
   async run(cli, args, options) {
     const { follow, build, previous, until } = options;
@@ -87,20 +91,56 @@ type Place = { project: string; deployment: string | null };
 
 /**
  * Returns where to read logs: a project, or the deployment with this id. With `previous`, returns
- * the next older deployment.
+ * the version that ran before.
  */
 async function placeOf(cli: Cli, named: string | undefined, previous: boolean): Promise<Place> {
+  if (previous) return ranBefore(cli, named);
   const deployment = await openDeployment(cli, named).catch((error: unknown) => {
     // The project has no deployments.
-    if (previous || !(error instanceof CliError)) throw error;
+    if (!(error instanceof CliError)) throw error;
     return null;
   });
   if (deployment === null) return { project: (await cli.project(named)).id, deployment: null };
-  const target = previous ? await before(cli, deployment) : deployment;
   return {
-    project: target.project_id,
-    deployment: previous || deployment.id === named ? target.id : null,
+    project: deployment.project_id,
+    deployment: deployment.id === named ? deployment.id : null,
   };
+}
+
+/**
+ * Returns the last deployment with a container before the running one, or before the named one. If
+ * nothing runs, returns the last one with a container. Skips deployments whose container never
+ * started, because they have no log.
+ */
+async function ranBefore(cli: Cli, named: string | undefined): Promise<Place> {
+  const opened = await openDeployment(cli, named);
+  const project = opened.project_id;
+  const present =
+    opened.id === named
+      ? opened.id
+      : (await cli.client().call('getProject', { params: { id: project } })).running_deployment_id;
+  let isOlder = present === null;
+  let cursor: string | undefined;
+  do {
+    const page = await cli.client().call('projectDeployments', {
+      params: { id: project },
+      query: { limit: 50, ...defined({ cursor }) },
+    });
+    for (const one of page.items) {
+      if (isOlder && (await hasRun(cli, one))) return { project, deployment: one.id };
+      if (one.id === present) isOlder = true;
+    }
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  throw refused('not_found', 'no version of the project ran before', 'berth logs --build');
+}
+
+/** A container that ended before its version went live left its last lines. */
+async function hasRun(cli: Cli, { id, status, node_id }: DeploymentItem): Promise<boolean> {
+  if (status === 'running' || status === 'retired') return true;
+  if (node_id === null) return false;
+  const { items } = await cli.client().call('deploymentExits', { params: { id } });
+  return items.length > 0;
 }
 
 async function runtimeLog(
@@ -218,6 +258,7 @@ async function buildLog(
 const printLogLine = (cli: Cli, deployment_id: string, line: LogLine): void =>
   cli.printLine({ deployment_id, ...line }, () => safe(line.text));
 
+/** Returns the next older deployment, whatever its status: each one has a build log. */
 async function before(
   cli: Cli,
   newest: { id: string; project_id: string; generation: number },

@@ -119,7 +119,8 @@ async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
 }
 
 /**
- * Tells the viewer that too many logs are being read: others took the room after this stream began.
+ * Tells the viewer that too many logs are being read: streams of other viewers reached the limit
+ * after this stream began.
  */
 async function tellFull(source: Source, node: NodeRecord, error: unknown): Promise<null> {
   if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
@@ -231,7 +232,7 @@ async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<vo
         await sendLines(source, lines, channel.offset);
       });
       source.place.pos = lines.at(-1)?.pos ?? null;
-      // Let other requests run between two parts.
+      // Pause between two parts, so that the process can handle other requests.
       await setImmediate();
       continue;
     }
