@@ -246,8 +246,8 @@ const ROWS: Row[] = [
     have: 1,
     why:
       'no further node can keep a copy: c runs arm64, but the image is for amd64; ' +
-      'd has too little storage for its missing datasets: 1.0 GB missing, 500.0 MB free, ' +
-      '0 bytes more after eviction',
+      'd has too little storage for its missing datasets: 1.0 GB missing, 500 MB free, ' +
+      '0 B more after eviction',
   },
   {
     name: 'only the node with the volumes can take the project, so other nodes keep no copy',
