@@ -230,6 +230,7 @@ describe('commands of a machine', () => {
  */
 const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
   agent: [
+    'data/pins.ts',
     'data/trees.ts',
     'data/volumes/inventory.ts',
     'data/work-folders.ts',

@@ -12,6 +12,7 @@ import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
+import { DATASET_PINS } from '@berth/wire/data-copies';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
@@ -424,12 +425,14 @@ function createNodeRegistration(
         ? [CAN_SECRET_FILES]
         : []),
       ...(parts.volumes === null ? [] : [CAN_VOLUMES, CAN_MOVE_VOLUMES]),
+      ...(parts.data === null || config.DATASET_NFS_BASE_PATH === undefined ? [] : [DATASET_PINS]),
     ],
     storage: parts.storage.read,
     engine: parts.engineStatus,
     health: parts.shownHealth,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,
+    pins: parts.data?.pins ?? null,
     volumes: parts.volumeInventory,
     limits: { publishIp: parts.publishIp, defaultMemory: config.DEFAULT_MEMORY },
   });

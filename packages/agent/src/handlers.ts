@@ -127,7 +127,7 @@ export function createHandlers(
       data,
       repositoryOf: registry.repositoryOf,
     }),
-    sync: createSyncHandler({ cache: data?.cache ?? null }),
+    sync: createSyncHandler({ cache: data?.cache ?? null, pins: data?.pins ?? null }),
     look: createLookHandler({
       look: git.look,
       lookAtRepository: git.lookAtRepository,

@@ -49,7 +49,7 @@ describe('words of the command table', () => {
       'deploy --commit abc --',
       ['--note', '--detach', '--project', '--context', '--json', '--help'],
     ],
-    ['project create x --dataset a --data', ['--dataset']],
+    ['project create x --dataset a --datas', ['--dataset']],
     ['completion ', ['bash', 'zsh', 'fish']],
     ['doctor ag', ['agent']],
     ['doctor agent ', []],

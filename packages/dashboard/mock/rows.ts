@@ -53,6 +53,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     sticky: false,
     on_node_lost: 'move',
     on_dataset_change: 'tell',
+    data_copies: 1,
     deploy_on_push: true,
     watch_paths: [],
     members: [],

@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { DatasetPins } from './data-copies.ts';
 import { CopyProgress } from './dataset.ts';
 import { ObservedPressure } from './metrics.ts';
 import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
@@ -62,7 +63,11 @@ export const CachedDataset = Type.Object({
   last_used_at: Time,
   name: Type.Optional(Type.String({ maxLength: 63 })),
   pinned: Type.Optional(
-    Type.Boolean({ description: 'mounted by a running container or by a kept release' }),
+    Type.Boolean({
+      description:
+        'mounted by a running container or by a kept release, or a copy for a project ' +
+        '(`data_copies`)',
+    }),
   ),
   recopyable: Type.Optional(
     Type.Boolean({
@@ -218,6 +223,12 @@ export const NodeRegister = Type.Object({
         'of the last `neighbours`, or empty; absent: the agent closes no ports of other nodes',
     }),
   ),
+  dataset_pins_etag: Type.Optional(
+    Type.String({
+      maxLength: 100,
+      description: 'of the last `dataset_pins`, or empty; absent: the agent keeps no copies',
+    }),
+  ),
   publish_ip: Type.Optional(
     orNull(
       Type.String({
@@ -237,7 +248,7 @@ export const NodeRegister = Type.Object({
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
-/** A prewarm: a copy of a dataset that a person requested for a node. */
+/** A copy of a dataset to a node that a person requested (prewarm) or a project wants. */
 export const NodeCopy = Type.Object({
   task_id: Id,
   dataset_id: Id,
@@ -337,6 +348,19 @@ export const NodeDiskView = Type.Object({
   kept_bytes: Type.Number({
     description: 'bytes of datasets, images and build cache that are never evicted',
   }),
+  copies: Type.Optional(
+    Type.Array(
+      Type.Object({
+        dataset_id: Id,
+        name: Type.String(),
+        version: Type.Integer(),
+        project: Type.String(),
+        bytes: orNull(Type.Number({ description: 'null: not on the node yet' })),
+        why: Type.String({ description: 'such as `copy for project shop`' }),
+      }),
+      { description: 'versions that are never evicted because a project wants copies' },
+    ),
+  ),
   volumes: Type.Array(
     Type.Object({
       project: Type.String(),
@@ -422,6 +446,12 @@ export const Node = Type.Object({
     description:
       `IPv4 addresses of deploy nodes, at most ${MAX_NEIGHBOURS}, if they differ from ` +
       `\`neighbours_etag\`; only in answers to the agent`,
+  }),
+  dataset_pins: Type.Optional({
+    ...DatasetPins,
+    description:
+      'dataset versions that the node must keep, if they differ from `dataset_pins_etag`; only ' +
+      'in answers to the agent',
   }),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),

@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { Certificate } from './certificate.ts';
+import { MAX_DATA_COPIES } from './data-copies.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
@@ -191,6 +192,11 @@ const settable = {
   }),
   on_node_lost: literals(ON_NODE_LOST),
   on_dataset_change: literals(ON_DATASET_CHANGE),
+  data_copies: Type.Integer({
+    minimum: 1,
+    maximum: MAX_DATA_COPIES,
+    description: 'nodes that keep the dataset versions of the running deployment',
+  }),
   deploy_on_push: Type.Boolean(),
   watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
   members: Type.Array(Member, {
@@ -234,6 +240,7 @@ export const PROJECT_DEFAULTS = {
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',
+  data_copies: 1,
   deploy_on_push: true,
   watch_paths: [],
   members: [],

@@ -13,6 +13,7 @@ import {
   RollbackCreate,
 } from './deployment.ts';
 import { CleanUps } from './clean-up.ts';
+import { DataCopies } from './data-copies.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { KEPT_HOST_ROUTES, ProjectDomains } from './domain.ts';
@@ -96,6 +97,16 @@ export const ROUTES = {
     status: 200,
     answer: Project,
     etag: true,
+  },
+  projectDataCopies: {
+    method: 'GET',
+    path: '/api/projects/:id/data-copies',
+    who: 'viewer',
+    scope: 'project',
+    summary: 'Show on which nodes the datasets of the running deployment are kept',
+    params: ByName,
+    status: 200,
+    answer: DataCopies,
   },
   patchProject: {
     method: 'PATCH',

@@ -171,7 +171,16 @@ export const RetirePayload = Type.Object({
 export type RetirePayload = Static<typeof RetirePayload>;
 
 /** Payload of a `sync` task: copy a dataset to the cache of the node (prewarm). */
-export const SyncPayload = Type.Object({ dataset: DatasetSource });
+export const SyncPayload = Type.Object({
+  dataset: DatasetSource,
+  background: Type.Optional(
+    Type.Boolean({
+      description:
+        'true: a copy for `data_copies`. It takes none of the places of COPIES_AT_ONCE, so that ' +
+        'no deployment waits for it',
+    }),
+  ),
+});
 export type SyncPayload = Static<typeof SyncPayload>;
 
 export type Payload = {

@@ -8,7 +8,7 @@ import type { RefCounts } from '@berth/kit/ref-count';
 import { TaskFailure } from '../failures.ts';
 import type { Evict } from './evict.ts';
 import { keyOf, type Layout } from './layout.ts';
-import type { Copied, CopyListener } from './transfer.ts';
+import type { Copied, CopyListener, CopyOptions } from './transfer.ts';
 import type { Transfers } from './transfers.ts';
 import type { Versions } from './versions.ts';
 import { versionText, type WantedVersion, wantedVersionOf } from './wanted-version.ts';
@@ -32,6 +32,7 @@ export type Cache = {
     source: DatasetSource,
     listener: CopyListener,
     signal: AbortSignal,
+    options?: CopyOptions,
   ): Promise<ProtectedVersion>;
   stop(): Promise<void>;
 };
@@ -62,7 +63,7 @@ export function createCache({
     if (cachedVersion.manifest_digest === want.manifest_digest) return true;
     // Evict the version: its content is not the requested content (the control plane's database was
     // restored, and the number was used again), or its meta file is lost.
-    if ((await evict.version(want.dataset_id, want.version)) !== null) return false;
+    if ((await evict.version(want.dataset_id, want.version, true)) !== null) return false;
     throw new TaskFailure(
       'dataset_copy_failed',
       `the cached copy ${layout.version(want.dataset_id, want.version)} does not match ` +
@@ -71,7 +72,7 @@ export function createCache({
   }
   return {
     stop: () => transfers.stop(),
-    async ensure(source, listener, signal) {
+    async ensure(source, listener, signal, options) {
       let want = wantedVersionOf(source);
       const sum = { files: 0, bytes: 0 };
       let copied = false;
@@ -86,7 +87,7 @@ export function createCache({
           return { want, copied: copied ? sum : null, release };
         }
         try {
-          const arrived = await transfers.of(want).join(listener, signal);
+          const arrived = await transfers.of(want, options).join(listener, signal);
           copied = true;
           sum.files += arrived.files;
           sum.bytes += arrived.bytes;

@@ -32,6 +32,7 @@ import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
 import { createRecopyable } from './recopyable.ts';
 import { createLayout } from './layout.ts';
 import { createMounts } from './mounts.ts';
+import { createPins, type Pins } from './pins.ts';
 import { createPrepare, type Prepare } from './prepare.ts';
 import { createRescan } from './rescan.ts';
 import { createDatasetSpace } from './evictable-datasets.ts';
@@ -82,6 +83,7 @@ export type DatasetParts = {
   room: Room;
   cache: Cache;
   prepare: Prepare;
+  pins: Pins;
   inventory: Inventory;
   sweepMounts: SweepMounts;
   /**
@@ -97,11 +99,12 @@ const CLEANUP_MS = 60_000;
 export async function createDatasetParts(options: DatasetPartsOptions): Promise<DatasetParts> {
   const { client, storage, log, rsync } = options;
   const layout = createLayout(options.root);
-  for (const folder of [layout.mounts, layout.objects, layout.staging, layout.trash])
-    await makePrivate(folder);
+  const folders = [layout.mounts, layout.objects, layout.pins, layout.staging, layout.trash];
+  for (const folder of folders) await makePrivate(folder);
   const work = await createWorkFolders(layout, defined({ silentMs: options.silentMs }));
   const versions = createVersions(layout);
-  const mounts = createMounts(layout, work);
+  const pins = await createPins(layout, options.agent);
+  const mounts = createMounts(layout, work, pins);
   const trees = createTrees(layout, fetchTrees(client));
   const protectedVersions = createRefCounts();
   const isProtected = protectedVersions.has;
@@ -131,6 +134,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   const recopyableVersions = createRecopyable({
     client,
     mounts,
+    pins,
     versions,
     agent: options.agent,
     listContainers: options.listContainers,
@@ -197,6 +201,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     room,
     cache,
     prepare,
+    pins,
     inventory: createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }),
     sweepMounts,
     async removeLeftovers(signal) {

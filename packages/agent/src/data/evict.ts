@@ -30,8 +30,11 @@ export type EvictDeps = {
   onChange: () => void;
 };
 export type Evict = {
-  /** Evicts a version and returns the freed bytes; null if it is in use or does not exist. */
-  version(datasetId: string, version: number): Promise<number | null>;
+  /**
+   * Evicts a version and returns the freed bytes; null if it is in use or does not exist. With
+   * `isWrong`, its files are not those of the version, so that no project can want it.
+   */
+  version(datasetId: string, version: number, isWrong?: boolean): Promise<number | null>;
   /**
    * Removes the folders of dead processes in .staging and .trash, and meta files without a version.
    */
@@ -51,9 +54,9 @@ export function createEvict({
 }: EvictDeps): Evict {
   let count = 0;
 
-  const isUsed = async (datasetId: string, version: number): Promise<boolean> => {
+  const isUsed = async (datasetId: string, version: number, isWrong = false): Promise<boolean> => {
     const key = keyOf(datasetId, version);
-    return isProtected(key) || (await mounts.pinned()).has(key);
+    return isProtected(key) || (await (isWrong ? mounts.linked() : mounts.pinned())).has(key);
   };
   async function removeUnused(datasetId: string): Promise<void> {
     const remaining = (await versions.list()).filter((v) => v.datasetId === datasetId);
@@ -106,8 +109,8 @@ export function createEvict({
     await removeTree(await renameForDeletion(staging));
   }
   return {
-    async version(datasetId, version) {
-      if (await isUsed(datasetId, version)) return null;
+    async version(datasetId, version, isWrong) {
+      if (await isUsed(datasetId, version, isWrong)) return null;
       const trashed = join(work.trash, trashName(datasetId, version, (count += 1)));
       await failPoint('evict.before');
       if (
@@ -116,7 +119,10 @@ export function createEvict({
         )) === null
       )
         return null;
-      if ((await isUsed(datasetId, version)) && (await putBack(trashed, datasetId, version)))
+      if (
+        (await isUsed(datasetId, version, isWrong)) &&
+        (await putBack(trashed, datasetId, version))
+      )
         return null;
       await failPoint('evict.after');
       const renamed = await renameForDeletion(trashed);

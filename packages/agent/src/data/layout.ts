@@ -11,6 +11,7 @@
  *   mounts/{deployment_id}/.deployment.json  the folder's owner (mounts.ts)
  *   .staging/{process}/                      running copies (work-folders.ts)
  *   .trash/{process}/                        folders that are about to be deleted
+ *   .pins/{agent}.json                      versions that the agent keeps for projects (pins.ts)
  *   .copy-rate.json                          speed of recent copies in bytes/s (copy-rate.ts)
  */
 import { join } from 'node:path';
@@ -22,6 +23,8 @@ export type Layout = {
   staging: string;
   trash: string;
   copyRate: string;
+  pins: string;
+  pinsOf(agent: string): string;
   dataset(datasetId: string): string;
   version(datasetId: string, version: number): string;
   meta(datasetId: string, version: number): string;
@@ -56,6 +59,8 @@ export function createLayout(root: string): Layout {
     staging: join(root, '.staging'),
     trash: join(root, '.trash'),
     copyRate: join(root, '.copy-rate.json'),
+    pins: join(root, '.pins'),
+    pinsOf: (agent) => join(root, '.pins', `${id(agent)}.json`),
     dataset: (datasetId) => join(objects, id(datasetId)),
     version: (datasetId, version) => join(objects, id(datasetId), `v${number(version)}`),
     meta: (datasetId, version) => join(objects, id(datasetId), `.v${number(version)}.json`),

@@ -9,6 +9,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import { flush } from '@berth/kit/write-file';
 import { errorCode, nullIfMissing, readJson, removeTree, writeWhole } from '../file-system.ts';
 import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
+import type { Pins } from './pins.ts';
 import type { WorkFolders } from './work-folders.ts';
 
 /**
@@ -39,12 +40,23 @@ export type Mounts = {
   list(): Promise<MountFolder[]>;
   get(deploymentId: string): Promise<MountFolder>;
   /** Returns the keys (layout.ts `keyOf`) of all versions that a symlink points to. */
+  linked(): Promise<Set<string>>;
+  /**
+   * Returns the keys of all versions that must stay: a symlink points to them,
+   * or a project wants a copy.
+   */
   pinned(): Promise<Set<string>>;
   /** Removes the folder. With `by`, keeps it if a later attempt has taken it over. */
   remove(deploymentId: string, by?: Pick<MountOwner, 'task_id' | 'attempt'>): Promise<void>;
 };
 
-export function createMounts(layout: Layout, work: WorkFolders): Mounts {
+const NO_PINS: Pick<Pins, 'keys'> = { keys: async () => new Set() };
+
+export function createMounts(
+  layout: Layout,
+  work: WorkFolders,
+  pins: Pick<Pins, 'keys'> = NO_PINS,
+): Mounts {
   let count = 0;
 
   async function get(deploymentId: string): Promise<MountFolder> {
@@ -60,6 +72,11 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
   async function list(): Promise<MountFolder[]> {
     const ids = ((await nullIfMissing(readdir(layout.mounts))) ?? []).filter(isId);
     return Promise.all(ids.map(get));
+  }
+  async function linked(): Promise<Set<string>> {
+    return new Set(
+      (await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))),
+    );
   }
   return {
     get,
@@ -83,11 +100,8 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
         if (l.datasetId === datasetId && l.version === version)
           await nullIfMissing(unlink(layout.link(deploymentId, l.name)));
     },
-    async pinned() {
-      return new Set(
-        (await list()).flatMap(({ links }) => links.map((l) => keyOf(l.datasetId, l.version))),
-      );
-    },
+    linked,
+    pinned: async () => new Set([...(await linked()), ...(await pins.keys())]),
     async remove(deploymentId, by) {
       const path = layout.mount(deploymentId);
       if (by !== undefined && !isOf((await get(deploymentId)).owner, by)) return;

@@ -10,11 +10,13 @@ import type { ListNodeContainers } from '../engine/node-ids.ts';
 import type { RefCounts } from '@berth/kit/ref-count';
 import { keyOf } from './layout.ts';
 import type { MountFolder, Mounts } from './mounts.ts';
+import type { Pins } from './pins.ts';
 import type { Versions } from './versions.ts';
 
 export type RecopyableDeps = {
   client: Client;
   mounts: Mounts;
+  pins: Pick<Pins, 'keys'>;
   versions: Versions;
   /** The agent's id, which survives a restart. */
   agent: string;
@@ -38,6 +40,7 @@ const NONE: ReadonlySet<string> = new Set();
 export function createRecopyable({
   client,
   mounts,
+  pins,
   versions,
   agent,
   listContainers,
@@ -68,8 +71,9 @@ export function createRecopyable({
   }
 
   async function find(signal: AbortSignal): Promise<ReadonlySet<string>> {
-    if ((await mounts.pinned()).size === 0) return NONE;
+    if ((await mounts.linked()).size === 0) return NONE;
     const { idle, inUse } = await idleFolders(signal);
+    for (const key of await pins.keys()) inUse.add(key);
     const links = new Map(
       idle.flatMap((f) => f.links).map((l) => [keyOf(l.datasetId, l.version), l]),
     );

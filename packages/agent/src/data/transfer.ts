@@ -47,6 +47,8 @@ export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
+/** `background`: the copy takes none of the COPIES_AT_ONCE places of deployments. */
+export type CopyOptions = { background?: boolean };
 /**
  * The copied files and bytes. `want`: the copied version, which can be newer than the requested
  * version.

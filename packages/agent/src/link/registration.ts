@@ -6,6 +6,7 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
+import type { DatasetPins } from '@berth/wire/data-copies';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
@@ -28,6 +29,8 @@ type ReportedDatasets = {
   /** Evicts all unused versions of these datasets. */
   forget(datasetIds: readonly string[]): Promise<void>;
 };
+/** The part of data/pins.ts that a registration uses. */
+type ReportedPins = { etag(): string; replace(pins: DatasetPins): Promise<void> };
 /** The part of data/volumes/inventory.ts that a registration uses. */
 type ReportedVolumes = {
   reported(): Promise<Pick<NodeRegister, 'volumes' | 'removed_volumes'> | undefined>;
@@ -70,6 +73,8 @@ export type RegistrationDeps = {
   storage: (signal: AbortSignal) => Promise<{ max: number; free: number | null }>;
   /** Null on a node without datasets. */
   inventory: ReportedDatasets | null;
+  /** Null on a node without datasets. */
+  pins: ReportedPins | null;
   /** Null on a node without volumes. */
   volumes: ReportedVolumes | null;
 };
@@ -196,6 +201,7 @@ async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegi
       engine: engine.now() ?? undefined,
       disk: state.disk() ?? undefined,
       neighbours_etag: state.neighbours === null ? undefined : state.neighboursEtag,
+      dataset_pins_etag: state.pins?.etag(),
     }),
     ...deploySettings(state),
   };
@@ -267,11 +273,21 @@ function takeAnswer(state: Registering, node: Node): void {
     state.neighboursEtag = node.neighbours.etag;
     state.neighbours?.(node.neighbours.addresses);
   }
+  if (node.dataset_pins !== undefined) keepPins(state, node.dataset_pins);
   evictDeleted(state, node.forget ?? []);
   state.volumes?.work({
     remove: node.remove_volumes ?? [],
     setAside: node.set_aside_volumes ?? [],
   });
+}
+
+/** Stores the pins in the background. If that fails, the next answer names them again. */
+function keepPins({ pins, log }: Registering, answered: DatasetPins): void {
+  pins
+    ?.replace(answered)
+    .catch((err: unknown) =>
+      log.warn({ err }, 'storing the datasets that projects want here failed; will retry'),
+    );
 }
 
 /** Evicts in the background, because a deletion can take long and a registration must not wait. */

@@ -49,6 +49,7 @@ async function agent(given: { id: string }) {
     list,
     ids,
     inventory: null,
+    pins: null,
     volumes: null,
     usage: null,
     health: async () => new Map(),

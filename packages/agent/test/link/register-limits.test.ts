@@ -26,6 +26,7 @@ async function registered(
     list: async () => [],
     ids: await createNodeIds(join(dir, 'node-ids.json'), silentLogger()),
     inventory: null,
+    pins: null,
     volumes: null,
     usage: null,
     health: async () => new Map(),

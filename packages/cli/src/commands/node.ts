@@ -168,6 +168,11 @@ export const NODE_COMMANDS: readonly Command[] = [
         ...(view.wanted_bytes === 0
           ? []
           : [`${sizeText(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
+        ...(view.copies ?? []).map(
+          ({ name, version, bytes, why }) =>
+            `pinned: ${name} v${version} ` +
+            `(${bytes === null ? 'not copied yet' : sizeText(bytes)}): ${why}`,
+        ),
         ...view.volumes.map((volume) => `volume: ${volumeText(cli, volume)}`),
       ].join('\n'),
   }),

@@ -46,6 +46,7 @@ const DOCS = {
   stop_grace_seconds: 'time between SIGTERM and SIGKILL',
   replace: 'rolling: the new version starts beside the old one; recreate: after it stopped',
   on_dataset_change: 'what to do when a dataset of the project has a new version',
+  data_copies: 'nodes that keep its datasets, so that another node can take over without a copy',
 } as const;
 /** `env` and `domains` have commands of their own. */
 const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains'], docs: DOCS });
@@ -198,10 +199,16 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     summary: 'Show the settings of a project',
     args: [PROJECT_ARGUMENT],
     aboutProject: true,
-    routes: ['getProject'],
+    routes: ['getProject', 'projectDataCopies'],
     async run(cli, [named]) {
       const project = await cli.project(named);
-      cli.print(project, () => printProject(project));
+      const copies =
+        project.data_copies > 1
+          ? await cli.client().call('projectDataCopies', { params: { id: project.id } })
+          : null;
+      cli.print({ ...project, ...defined({ copies: copies ?? undefined }) }, () =>
+        printProject(project, copies),
+      );
     },
   },
   {

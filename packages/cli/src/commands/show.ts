@@ -1,4 +1,5 @@
 /** Formats resources as text for people. */
+import type { DataCopies } from '@berth/wire/data-copies';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
@@ -66,8 +67,15 @@ export function printDeployment(cli: Cli, d: Deployment): string {
 const listOrNull = (items: readonly string[] | undefined, before = ''): string | null =>
   items === undefined || items.length === 0 ? null : `${before}${items.join(', ')}`;
 
+const copiesText = ({ wanted, have, nodes, why }: DataCopies): string =>
+  [
+    `${have} of ${wanted}${nodes.length === 0 ? '' : ' on '}` +
+      nodes.map(({ node, state }) => `${node} (${state})`).join(', '),
+    ...(why === null ? [] : [why]),
+  ].join('; ');
+
 /** Formats a project. Leaves out settings with default values, except the most important ones. */
-export const printProject = (project: Project): string =>
+export const printProject = (project: Project, copies: DataCopies | null = null): string =>
   record([
     ['name', project.name],
     ['id', project.id],
@@ -117,6 +125,7 @@ export const printProject = (project: Project): string =>
             .join(', '),
     ],
     ['new data', project.datasets.length === 0 ? null : project.on_dataset_change],
+    ['data copies', copies === null ? null : copiesText(copies)],
     ['running', project.stopped ? 'stopped' : (project.running_deployment_id ?? 'nothing')],
     ['deleting', project.deleting ? 'yes' : null],
   ]);

@@ -11,7 +11,14 @@ import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@bert
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
 import type { Admission, JoinToken } from '@berth/wire/joining';
-import type { Drain, Node, NodeCopy, NodeDisk, ContainerToRemove } from '@berth/wire/node';
+import type {
+  Drain,
+  Node,
+  NodeCopy,
+  NodeDisk,
+  NodeDiskView,
+  ContainerToRemove,
+} from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
@@ -22,6 +29,7 @@ import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
 import { type InstanceRecord, WEB } from '../domain/deployments/instance.ts';
+import type { DatasetPin } from '../domain/data/data-copies.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/git/hooks.ts';
 import type {
@@ -421,6 +429,24 @@ export function copyView(t: TaskRecord<'sync'>): NodeCopy {
     requested_at: time(t.created_at),
   };
 }
+
+/** Converts a version that the node keeps for a project. */
+export const pinView = (
+  {
+    dataset_id,
+    name,
+    version,
+    project,
+  }: Omit<DatasetPin, 'project_id' | 'node_id'> & { project: string; name: string },
+  { cached }: Pick<NodeRecord, 'cached'>,
+): NonNullable<NodeDiskView['copies']>[number] => ({
+  dataset_id,
+  name,
+  version,
+  project,
+  bytes: cached.find((c) => c.dataset_id === dataset_id && c.version === version)?.bytes ?? null,
+  why: `copy for project ${project}`,
+});
 
 export const unmanagedView = (c: UnmanagedContainer, hostname: string): ContainerToRemove => ({
   node_id: c.node_id,

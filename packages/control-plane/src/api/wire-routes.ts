@@ -6,6 +6,7 @@ import { agentVolumeRoutes } from './routes/agent-volumes.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
 import { cleanUpRoutes } from './routes/clean-ups.ts';
+import { dataCopyRoutes } from './routes/data-copies.ts';
 import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { domainRoutes } from './routes/domains.ts';
@@ -40,6 +41,7 @@ const GROUPS = [
   domainRoutes,
   secretRoutes,
   datasetRoutes,
+  dataCopyRoutes,
   deploymentRoutes,
   notificationRoutes,
   hookRoutes,

@@ -3,8 +3,12 @@
  * no project.
  */
 import { DomainError, invalid } from '../domain/platform/errors.ts';
+import type { SyncPayload } from '@berth/wire/task';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
+import type { NewSync } from '../domain/deployments/task-store.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
+import type { Uptime } from '../domain/platform/uptime.ts';
 import type { FlowStores } from './flow-stores.ts';
 import { copyMs } from './data.ts';
 
@@ -45,16 +49,19 @@ export async function prewarm(
       'readable',
       `${name} is ${status}${problem === null ? '' : `: ${problem}`}`,
     );
-  await stores.tasks.createSync(
-    {
-      id,
-      node_id: node.id,
-      payload: {
-        dataset: { dataset_id: datasetId, name, nfs_path, version, manifest_digest, bytes, files },
-      },
-      queue_deadline_at: uptime.at + limits.claimMs,
-      wall_deadline_at: uptime.at + limits.deployMs + copyMs(bytes, node.copy_rate),
-    },
-    now,
-  );
+  const source = { dataset_id: datasetId, name, nfs_path, version, manifest_digest, bytes, files };
+  await stores.tasks.createSync(copyTask({ dataset: source }, node, { id, uptime, limits }), now);
 }
+
+/** Returns the task that copies a version to the node, with its deadlines. */
+export const copyTask = (
+  payload: SyncPayload,
+  node: Pick<NodeRecord, 'id' | 'copy_rate'>,
+  { id, uptime, limits }: { id: string; uptime: Uptime; limits: Limits },
+): NewSync => ({
+  id,
+  node_id: node.id,
+  payload,
+  queue_deadline_at: uptime.at + limits.claimMs,
+  wall_deadline_at: uptime.at + limits.deployMs + copyMs(payload.dataset.bytes, node.copy_rate),
+});

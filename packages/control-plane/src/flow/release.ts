@@ -20,6 +20,7 @@ import { digestOf, stableJson } from '../domain/platform/stable-json.ts';
 const AT_ONCE = [
   'auth_required',
   'on_dataset_change',
+  'data_copies',
   'deploy_on_push',
   'watch_paths',
   'members',

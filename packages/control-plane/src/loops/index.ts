@@ -9,6 +9,7 @@ import { backups } from './backups.ts';
 import { certificates } from './certificates.ts';
 import { cleanUps } from './clean-ups.ts';
 import { commitStatuses } from './commit-statuses.ts';
+import { dataCopies } from './data-copies.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
 import { datasetRemovals } from './dataset-removals.ts';
@@ -188,6 +189,13 @@ export const LOOPS = [
     periodMs: 30_000,
     wokenBy: ['datasets'],
     make: datasetChanges,
+  },
+  {
+    name: 'data-copies',
+    description: 'keeps the datasets of projects on several nodes',
+    periodMs: 5_000,
+    wokenBy: ['datasets'],
+    make: dataCopies,
   },
   {
     name: 'removals',

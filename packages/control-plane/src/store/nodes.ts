@@ -30,6 +30,7 @@ import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
+import { forgetPinsOf } from './datasets/data-copies.ts';
 import { forgetUnmanagedOf, leftOf } from './unmanaged.ts';
 import { hasVolumes } from './volumes.ts';
 
@@ -540,6 +541,7 @@ async function removeNodeIfGone(
     // `sync` tasks belong to the node and to no project.
     await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
     await forgetUnmanagedOf(tx, { node: id });
+    await forgetPinsOf(tx, { node: id });
     await loseTasks(tx, id, parts.now());
     await tx.deleteFrom('nodes').where('id', '=', id).execute();
     await writeEvents(parts.db, tx, [nodeEvent(node, 'deleted', 'deleted', parts.now())]);

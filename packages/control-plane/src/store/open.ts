@@ -6,6 +6,7 @@ import { createBackupStore } from './backups.ts';
 import type { Claiming } from './claiming.ts';
 import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
+import { createDataCopyStore } from './datasets/data-copies.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDomainStore } from './domains.ts';
@@ -185,6 +186,7 @@ export function storesOn(
     joinTokens: createJoinTokenStore(db),
     admissions: createAdmissionStore(db, newId),
     datasets: createDatasetStore(db, newId, now),
+    dataCopies: createDataCopyStore(db),
     deployKeys: createDeployKeyStore(db),
     gitTokens: createGitTokenStore(db),
     gitHosts: createGitHostStore(db),

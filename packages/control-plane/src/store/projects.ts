@@ -46,6 +46,7 @@ import { nodeOf } from './rows/node.ts';
 import { encodeColumns } from './rows/columns.ts';
 import { guardedOf, projectOf } from './rows/project.ts';
 import { contains } from './search.ts';
+import { forgetPinsOf } from './datasets/data-copies.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
 
@@ -311,6 +312,7 @@ async function removeProjectIfGone(
       .returning(['id', 'name', 'deletes_volumes'])
       .executeTakeFirstOrThrow();
     await forgetUnmanagedOf(tx, { project: id });
+    await forgetPinsOf(tx, { project: id });
     await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
     await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
     return true;

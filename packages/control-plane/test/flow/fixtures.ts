@@ -42,6 +42,7 @@ export const SETTINGS: ProjectSettings = {
   stop_grace_seconds: 10,
   replace: 'rolling',
   on_dataset_change: 'tell',
+  data_copies: 1,
   deploy_on_push: true,
   members: [],
   watch_paths: [],

@@ -26,7 +26,7 @@ import type { Claim } from '../../src/domain/deployments/task-store.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { VolumeWork } from '../../src/domain/data/volume-store.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
-import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import { type CacheIndex, createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/driver.ts';
 import type { StatusSettings } from '../../src/loops/settings.ts';
 import { LOOPS } from '../../src/loops/index.ts';
@@ -224,6 +224,7 @@ export function createControlPlane(deps: {
     });
     const pause = (attempt: number): Promise<void> =>
       world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
+    const cacheIndex = createCacheIndex();
     const driverDeps = {
       stores,
       changes,
@@ -233,7 +234,7 @@ export function createControlPlane(deps: {
       uptime,
       pause,
       newId,
-      cacheIndex: createCacheIndex(),
+      cacheIndex,
     };
     const driver = plant.driver(createDriver(driverDeps), stores, world);
     const source = plant.source(
@@ -250,7 +251,7 @@ export function createControlPlane(deps: {
       now,
       log: LOG,
     });
-    runLoops(mine, { stores, driver, changes, source, policy, uptime });
+    runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex });
   }
 
   /**
@@ -266,6 +267,7 @@ export function createControlPlane(deps: {
       source: ConfigSource;
       policy: PolicySource;
       uptime: UptimeClock;
+      cacheIndex: CacheIndex;
     },
   ): void {
     for (const declaration of LOOPS) {

@@ -63,6 +63,7 @@ describe.skipIf(server === undefined)(
     await import('./clean-ups.test.ts');
     await import('./commit-plan.test.ts');
     await import('./commit-statuses.test.ts');
+    await import('./data-copies.test.ts');
     await import('./dataset-history.slow.test.ts');
     await import('./dataset-pruning.slow.test.ts');
     await import('./dataset-scans.slow.test.ts');

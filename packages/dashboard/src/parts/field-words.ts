@@ -39,6 +39,10 @@ export const WORDS: Readonly<Record<string, Words>> = {
     label: 'On dataset change',
     help: 'what a new version of a dataset does: an event (tell), or also a deployment',
   },
+  data_copies: {
+    label: 'Data copies',
+    help: 'nodes that keep the datasets of the running deployment; takes effect at once',
+  },
   submodules: { label: 'Fetch submodules' },
   git_lfs: { label: 'Fetch Git LFS files', help: 'off: the build gets their pointers instead' },
   auth_required: { label: 'Require Auth: visitors must sign in' },

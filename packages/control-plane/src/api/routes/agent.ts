@@ -47,6 +47,11 @@ import {
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import type { Readers } from '../runtime-logs/readers.ts';
+import {
+  createDatasetPins,
+  type DatasetPinsFor,
+  type Deps as DatasetPinsDeps,
+} from '../dataset-pins.ts';
 import { createNeighbours, type NeighboursFor } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 import type { TaskStore } from '../../domain/deployments/task-store.ts';
@@ -69,6 +74,7 @@ const NO_TASKS = etagOf('[]');
 export type Deps = AccessDeps &
   HostKeyDeps &
   DeletedDatasetDeps &
+  DatasetPinsDeps &
   DeliveryDeps &
   VolumeReportDeps & {
     nodeNotes: readonly NodeNotes[];
@@ -93,6 +99,7 @@ type Context = Deps & {
   deletedDatasets: DeletedDatasets;
   volumeReports: VolumeReports;
   neighboursFor: NeighboursFor;
+  datasetPinsFor: DatasetPinsFor;
   gitAccess: GitAccessOf;
   hostKeysSeen: HostKeysSeen;
   delivery: SecretDeliveries;
@@ -103,6 +110,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const deletedDatasets = createDeletedDatasets(deps);
   const volumeReports = createVolumeReports(deps);
   const neighboursFor = createNeighbours(deps.nodes);
+  const datasetPinsFor = createDatasetPins(deps);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
@@ -121,6 +129,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
     deletedDatasets,
     volumeReports,
     neighboursFor,
+    datasetPinsFor,
     gitAccess,
     hostKeysSeen,
     delivery,
@@ -160,6 +169,7 @@ async function agentRegister(context: Context, { body: given, request }: Call<'a
   const forget = await context.deletedDatasets.among(body.cached ?? []);
   const { remove, setAside } = await context.volumeReports(node, body);
   const neighbours = await context.neighboursFor(body.neighbours_etag);
+  const dataset_pins = await context.datasetPinsFor(node.id, body.dataset_pins_etag);
   return {
     ...nodeView(node, context.now(), context.limits),
     ...defined({
@@ -169,6 +179,7 @@ async function agentRegister(context: Context, { body: given, request }: Call<'a
       remove_volumes: remove.length === 0 ? undefined : remove,
       set_aside_volumes: setAside.length === 0 ? undefined : setAside,
       neighbours,
+      dataset_pins,
     }),
     config_etag: context.configEtag(),
   };

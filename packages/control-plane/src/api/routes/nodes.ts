@@ -21,6 +21,7 @@ import {
   diskView,
   drainView,
   nodeView,
+  pinView,
   unmanagedView,
 } from '../views.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
@@ -28,6 +29,7 @@ import type { DeploymentStore } from '../../domain/deployments/deployment-store.
 import type { TaskStore } from '../../domain/deployments/task-store.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { UnmanagedStore } from '../../domain/nodes/unmanaged-store.ts';
+import type { DataCopyStore } from '../../domain/data/data-copy-store.ts';
 import type { VolumeStore } from '../../domain/data/volume-store.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 import type { Driver } from '../../flow/driver.ts';
@@ -40,6 +42,7 @@ export type Deps = DrainStores & {
   projects: Pick<ProjectStore, 'getMany' | 'visible'>;
   unmanaged: Pick<UnmanagedStore, 'confirm' | 'left'>;
   volumes: Pick<VolumeStore, 'onNode'>;
+  dataCopies: Pick<DataCopyStore, 'onNode'>;
   nodeChanges: Pick<NodeChangeLog, 'record'>;
   limits: Limits;
   driver: Pick<Driver, 'deleteNode' | 'prewarm' | 'reviewMoves'>;
@@ -214,8 +217,9 @@ async function nodeDisk(deps: Deps, { params, query, access }: Call<'nodeDisk'>)
   const node = await deps.nodes.get(params.id);
   const wanted_bytes = query.bytes ?? 0;
   const all = await deps.volumes.onNode(node.id);
+  const pins = await deps.dataCopies.onNode(node.id);
   const seen = await deps.projects.visible(
-    [...new Set(all.map((copy) => copy.project_id))],
+    [...new Set([...all, ...pins].map((copy) => copy.project_id))],
     access,
   );
   // A deleted project has no members, so only admins see its copies.
@@ -231,6 +235,7 @@ async function nodeDisk(deps: Deps, { params, query, access }: Call<'nodeDisk'>)
       wanted: wanted_bytes,
       namesImages: seesAll(access),
     }),
+    copies: pins.filter((pin) => seen.has(pin.project_id)).map((pin) => pinView(pin, node)),
     volumes: copies.flatMap(({ project, folders, kept_of_deleted, missing_since = null }) =>
       folders.map(({ name, bytes }) => ({
         project,

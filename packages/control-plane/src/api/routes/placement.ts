@@ -2,7 +2,7 @@
 import { wantedOf } from '../../domain/data/mounts.ts';
 import { place } from '../../domain/nodes/placement.ts';
 import { limitNeeds } from '../../domain/nodes/build-needs.ts';
-import { currentCopy, volumeNeeds } from '../../domain/data/volumes.ts';
+import { volumeHome, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define, Call } from '../define.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
@@ -43,9 +43,8 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     ...volumeNeeds(project),
     ...limitNeeds(project),
   ];
-  const copy =
-    project.volumes.length === 0 ? null : currentCopy(await deps.volumes.ofProject(project.id));
-  const home = copy === null || copy.names.length === 0 ? null : copy.node_id;
+  const home =
+    project.volumes.length === 0 ? null : volumeHome(await deps.volumes.ofProject(project.id));
   const question = {
     wanted,
     losses: [],

@@ -64,6 +64,12 @@ export function volumeProblems({
 export const currentCopy = (copies: readonly VolumeCopy[]): VolumeCopy | null =>
   copies.find((c) => c.state === 'current') ?? null;
 
+/** Returns the node that has the volumes; null: any node can take the project. */
+export function volumeHome(copies: readonly VolumeCopy[]): string | null {
+  const copy = currentCopy(copies);
+  return copy === null || copy.names.length === 0 ? null : copy.node_id;
+}
+
 export const volumeNeeds = ({ volumes }: Uses): Need[] =>
   volumes.length === 0
     ? []

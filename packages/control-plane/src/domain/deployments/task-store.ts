@@ -102,4 +102,9 @@ export type TaskStore = {
    * first, at most 20 for each node.
    */
   syncsOf(nodeIds: readonly string[], now: number): Promise<Map<string, TaskRecord<'sync'>[]>>;
+  /**
+   * Returns the `sync` tasks of all nodes that are open or ended after `since`, oldest first, and
+   * the nodes with an open deploy task.
+   */
+  copyWork(since: number): Promise<{ syncs: TaskRecord<'sync'>[]; deploying: Set<string> }>;
 };

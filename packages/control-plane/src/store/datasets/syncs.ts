@@ -22,7 +22,7 @@ import {
   taskRow,
 } from '../task-row.ts';
 
-type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
+type SyncMethods = Pick<TaskStore, 'copyWork' | 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
 
 /** How long a finished task is listed, and how long its row is kept. */
@@ -38,6 +38,7 @@ export function syncMethods(db: Database): SyncMethods {
     endSync: (id, leaseToken, report, now) => endSync(db, id, leaseToken, report, now),
     loseSync: (task, why, now) => loseSync(db, task, why, now),
     syncsOf: (nodeIds, now) => syncsOf(db, nodeIds, now),
+    copyWork: (since) => copyWork(db, since),
   };
 }
 
@@ -125,6 +126,27 @@ async function syncsOf(
     if (list !== undefined && list.length < SHOWN_A_NODE) list.push(syncOf(row));
   }
   return byNode;
+}
+
+async function copyWork(
+  db: Database,
+  since: number,
+): Promise<{ syncs: Sync[]; deploying: Set<string> }> {
+  const rows = await db.kysely
+    .selectFrom('tasks')
+    .selectAll()
+    .where(isSync)
+    .where((eb) => eb.or([eb('finished_at', 'is', null), eb('finished_at', '>', since)]))
+    .orderBy('seq')
+    .execute();
+  const deploys = await db.kysely
+    .selectFrom('tasks')
+    .select('node_id')
+    .distinct()
+    .where('kind', '=', 'deploy')
+    .where('finished_at', 'is', null)
+    .execute();
+  return { syncs: rows.map(syncOf), deploying: new Set(deploys.map((row) => row.node_id)) };
 }
 
 async function refuseGoingNode({ capabilities }: Database, tx: Tx, nodeId: string): Promise<void> {

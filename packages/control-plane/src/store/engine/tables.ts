@@ -86,6 +86,8 @@ export type Tables = {
    * of a deleted project are kept while the feed has its events (store/project-access.ts).
    */
   project_members: { project_id: string; user_id: string; role: Role };
+  /** Dataset versions that a node keeps for a project (domain/data/data-copies.ts). */
+  dataset_pins: { project_id: string; node_id: string; dataset_id: string; version: number };
   /**
    * Custom domains in use (`domains` of projects, outside BASE_DOMAIN), and domains in quarantine: a
    * project gave them up recently, and no other project can have them yet. The row outlives its

@@ -13,6 +13,7 @@ type Settings = DeploymentRecord['settings'];
 /** Settings that older versions did not have. */
 type Later =
   | 'on_dataset_change'
+  | 'data_copies'
   | 'deploy_on_push'
   | 'watch_paths'
   | 'volumes'
@@ -202,6 +203,7 @@ export const eventOf = ({
 
 const laterDefaults = (): Pick<Settings, Later> => ({
   on_dataset_change: PROJECT_DEFAULTS.on_dataset_change,
+  data_copies: PROJECT_DEFAULTS.data_copies,
   deploy_on_push: PROJECT_DEFAULTS.deploy_on_push,
   start_seconds: PROJECT_DEFAULTS.start_seconds,
   build_context: PROJECT_DEFAULTS.build_context,

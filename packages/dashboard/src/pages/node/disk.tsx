@@ -35,6 +35,16 @@ const EVICTION_COLUMNS: Cell<NodeDiskView['evict'][number]>[] = [
   { head: 'Why', cell: (row) => row.why },
 ];
 
+const COPY_COLUMNS: Cell<NonNullable<NodeDiskView['copies']>[number]>[] = [
+  { head: 'Kept', rowHead: true, cell: (row) => `${row.name} v${row.version}` },
+  { head: 'Copy for', cell: (row) => <ProjectLink name={row.project} /> },
+  {
+    head: 'Size',
+    number: true,
+    cell: (row) => (row.bytes === null ? 'not copied yet' : sizeText(row.bytes)),
+  },
+];
+
 const freeText = (bytes: number): string =>
   bytes < 0 ? `exceeded by ${sizeText(-bytes)}` : `${sizeText(bytes)} of it free`;
 
@@ -45,6 +55,14 @@ const Evictions = ({ view }: { view: NodeDiskView }) => (
       {freeText(view.free_bytes)}.
     </Text>
     {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
+    {(view.copies ?? []).length > 0 && (
+      <Table
+        label="Copies that projects want here"
+        rows={view.copies ?? []}
+        id={(row) => `${row.dataset_id} ${row.version} ${row.project}`}
+        cells={COPY_COLUMNS}
+      />
+    )}
     {view.evict.length > 0 && (
       <Table
         label="What would be evicted, in order"

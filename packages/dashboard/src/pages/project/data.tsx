@@ -14,6 +14,7 @@ import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { useTaggedProject } from '../../parts/tagged-project.ts';
 import { Table } from '../../ui/data.tsx';
 import { Column, Panel } from '../../ui/layout.tsx';
+import { DataCopies } from './data-copies.tsx';
 import { Datasets } from './data-datasets.tsx';
 import { Volumes } from './data-volumes.tsx';
 
@@ -22,6 +23,7 @@ export function Data({ project: shown }: { project: Project }) {
   return (
     <Column>
       <Datasets tagged={tagged} />
+      {tagged.project.data_copies > 1 && <DataCopies project={tagged.project} />}
       <Volumes tagged={tagged} />
       <PlacementPreview project={tagged.project} />
     </Column>
