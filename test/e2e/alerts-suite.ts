@@ -431,10 +431,14 @@ function alerts(rows: 'quick' | 'all'): void {
         );
       },
     );
-    for (const health of ['unhealthy', 'drifted'])
+    for (const [health, alert] of [
+      ['unhealthy', 'BerthProjectUnhealthy'],
+      ['degraded', 'BerthProjectDegraded'],
+      ['drifted', 'BerthProjectDrifted'],
+    ] as const)
       await fires(
         `a running deployment is ${health} (planted)`,
-        [health === 'unhealthy' ? 'BerthProjectUnhealthy' : 'BerthProjectDrifted'],
+        [alert],
         () => plant("update deployments set health_status = ? where status = 'running'", health),
       );
     await fires(

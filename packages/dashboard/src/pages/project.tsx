@@ -22,6 +22,7 @@ import { Column, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
 import { OutLink, PageLink, Text } from '../ui/text.tsx';
+import { Instances } from './project/instances.tsx';
 
 const TABS = [
   ['deployments', 'Deployments'],
@@ -213,14 +214,15 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
 
 /** Shows the commit, node, data and time of the running version. */
 function RunningLead({ deployment }: { deployment: Deployment }) {
-  const { health, node_id, node_name, datasets } = deployment;
+  const { health, node_id, node_name, datasets, instances } = deployment;
   return (
     <span>
       {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
       serves <strong>{commitText(deployment)}</strong>
+      {instances.length > 1 && ` from ${instances.length} instances, the first one on`}
       {node_id !== null && (
         <>
-          {' from '}
+          {instances.length > 1 ? ' ' : ' from '}
           <PageLink to="/nodes/$name" params={{ name: node_id }}>
             {node_name ?? node_id}
           </PageLink>
@@ -274,24 +276,27 @@ function TabBody({
       </Suspense>
     );
   return (
-    <Panel
-      flush
-      title="Deployments"
-      id="deployments"
-      actions={<Command words={['status', project.name]} />}
-    >
-      <QueryBoundary query={deployments.query} what="the deployments">
-        {() => (
-          <Deployments
-            items={deployments.items}
-            more={deployments.more}
-            stopped={project.stopped}
-            label={`Deployments of ${project.name}`}
-            empty={['deploy', '--project', project.name]}
-          />
-        )}
-      </QueryBoundary>
-    </Panel>
+    <Column>
+      <Instances project={project} />
+      <Panel
+        flush
+        title="Deployments"
+        id="deployments"
+        actions={<Command words={['status', project.name]} />}
+      >
+        <QueryBoundary query={deployments.query} what="the deployments">
+          {() => (
+            <Deployments
+              items={deployments.items}
+              more={deployments.more}
+              stopped={project.stopped}
+              label={`Deployments of ${project.name}`}
+              empty={['deploy', '--project', project.name]}
+            />
+          )}
+        </QueryBoundary>
+      </Panel>
+    </Column>
   );
 }
 
