@@ -139,6 +139,11 @@ const TOGETHER: readonly { having: readonly string[]; values: Record<string, unk
     },
   },
   {
+    having: ['process', 'number', 'state'],
+    values: { process: 'web', number: 2, state: 'serving', node_name: 'node-2', detail: null },
+  },
+  { having: ['name', 'count'], values: { name: 'web', count: 3 } },
+  {
     having: ['kind', 'text'],
     values: {
       kind: 'setting_missing',
@@ -168,6 +173,9 @@ const NULL_WHILE_WELL: ReadonlySet<string> = new Set([
   'story_removed_at',
 ]);
 
+/** Keys of records by the name of the field. The body of a scale has no name. */
+const KEYS: Record<string, string> = { '': 'web', refused: 'cordoned' };
+
 /** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
   const schema = given as Schema;
@@ -178,7 +186,7 @@ export function sampleOf(given: object, name = ''): unknown {
     return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
   switch (schema.type) {
     case 'object':
-      return objectOf(schema);
+      return objectOf(schema, name);
     case 'array':
       return schema.items === undefined ? [] : [sampleOf(schema.items, name.replace(/s$/, ''))];
     case 'boolean':
@@ -193,10 +201,11 @@ export function sampleOf(given: object, name = ''): unknown {
   }
 }
 
-function objectOf(schema: Schema): Record<string, unknown> {
+function objectOf(schema: Schema, name: string): Record<string, unknown> {
   if (schema.properties === undefined) {
     const [value] = Object.values(schema.patternProperties ?? {});
-    return value === undefined ? {} : { API_URL: sampleOf(value, 'value') };
+    if (value === undefined) return {};
+    return { [KEYS[name] ?? 'API_URL']: sampleOf(value, 'value') };
   }
   const own = Object.fromEntries(
     Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]),
