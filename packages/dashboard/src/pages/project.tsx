@@ -22,7 +22,6 @@ import { Column, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
 import { OutLink, PageLink, Text } from '../ui/text.tsx';
-import { Instances } from './project/instances.tsx';
 
 const TABS = [
   ['deployments', 'Deployments'],
@@ -35,6 +34,10 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
+// This panel loads the number field.
+const Instances = lazy(async () => ({
+  default: (await import('./project/instances.tsx')).Instances,
+}));
 /** Tabs that are loaded when a person opens them. */
 const LAZY_TABS = {
   // This tab loads the chart library.
@@ -277,7 +280,9 @@ function TabBody({
     );
   return (
     <Column>
-      <Instances project={project} />
+      <Suspense fallback={<SkeletonLines />}>
+        <Instances project={project} />
+      </Suspense>
       <Panel
         flush
         title="Deployments"
