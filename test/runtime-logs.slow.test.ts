@@ -82,6 +82,7 @@ beforeAll(async () => {
     listContainers: async () => [container()],
     redactOf: async () => createRedact(['swordfish-secret']),
     nodeId: () => node,
+    onRestart: () => undefined,
     now: engine.now,
     log: silentLogger(),
   });

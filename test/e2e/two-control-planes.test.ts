@@ -388,7 +388,9 @@ describe.skipIf(reason !== undefined)(
           listContainers: async () => [printing],
           redactOf: async () => createRedact([]),
           nodeId: () => node_id,
+          onRestart: () => undefined,
           log: silentLogger(),
+          now: Date.now,
         });
         const stop = new AbortController();
         const polling = (async () => {

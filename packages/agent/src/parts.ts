@@ -260,6 +260,7 @@ async function createEngineParts(
       nodeId,
       onRestart: exits.restarted,
       log,
+      now: Date.now,
     }),
   };
 }

@@ -4,7 +4,6 @@
  * while it reads a log. A reader stops when the list no longer names it, or when no list arrives
  * for a minute.
  */
-import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { LogWant } from '@berth/wire/runtime';
@@ -22,10 +21,10 @@ export type LogReadersDeps = {
   redactOf: RedactOf;
   nodeId: () => string | null;
   /** Called when the engine has restarted a container whose log is being read. */
-  onRestart?: (container: Container, startedAt: string) => void;
+  onRestart: (container: Container, startedAt: string) => void;
   log: Logger;
   /** Clock of this node in ms. */
-  now?: () => number;
+  now: () => number;
 };
 export type LogReaders = {
   /** Receives the header of a poll's answer; null if no log is wanted. */
@@ -159,16 +158,7 @@ function apply(work: Work, items: readonly LogWant[]): void {
 function follow(work: Work, want: LogWant): void {
   const { followers, deps, send, nodeBudget } = work;
   if (followers.has(want.key) || followers.size >= MAX_FOLLOWERS) return;
-  const { docker, listContainers, redactOf, log, onRestart, now } = deps;
-  const follower = startFollower(want, {
-    docker,
-    listContainers,
-    redactOf,
-    send,
-    nodeBudget,
-    log,
-    ...defined({ onRestart, now }),
-  });
+  const follower = startFollower(want, { ...deps, send, nodeBudget });
   followers.set(want.key, follower);
   const done = follower.done.finally(() => {
     followers.delete(want.key);
@@ -190,8 +180,7 @@ function readNext(work: Work): void {
 async function read(work: Work, want: LogWant): Promise<void> {
   const { deps, ending, send } = work;
   try {
-    const now = deps.now ?? Date.now;
-    await sendHistory(want, { ...deps, send, now }, ending.signal);
+    await sendHistory(want, { ...deps, send }, ending.signal);
   } catch (err) {
     if (!ending.signal.aborted)
       deps.log.warn({ err, deployment: want.deployment_id }, 'reading a runtime log failed');

@@ -42,11 +42,6 @@ test('a part of the log has at most so many bytes, but at least one line', () =>
   const channel = channelOf(100, batch(0, 50, 'x'.repeat(10_000)));
   expect(stretchAfter(channel, START, 500, 64 * 1024).lines).toHaveLength(6);
   expect(stretchAfter(channel, START, 500, 10).lines).toHaveLength(1);
-  expect(
-    keptLines(channel)
-      .map((line) => line.pos)
-      .slice(0, 3),
-  ).toEqual([1, 2, 3]);
 });
 
 test('a viewer that falls behind the lines that the bounds keep has a gap', () => {
@@ -54,7 +49,7 @@ test('a viewer that falls behind the lines that the bounds keep has a gap', () =
   const place = { last: cursor(2), pos: 3 };
   expect(shown(channel, place)).toEqual(['nothing', 3, 4]);
   deliver(channel, batch(5, 20, 'x'));
-  expect([channel.dropped, keptLines(channel).length]).toEqual([15, 10]);
+  expect([channel.tail, keptLines(channel).length]).toEqual([25, 10]);
   expect(shown(channel, place).slice(0, 2)).toEqual(['gap', 15]);
   // One that comes with a read that reaches the kept lines has none.
   expect(shown(channel, { last: cursor(14), pos: null }).slice(0, 2)).toEqual(['nothing', 15]);

@@ -104,7 +104,6 @@ test('there is room for so many logs of a control plane and of a node; viewers o
   held.push(await readers.follow('d1', 'n1', BEGIN));
   expect(readers.counts().follows).toBe(2);
   held[0]?.release();
-  held[0]?.release();
   expect(readers.counts().follows).toBe(2);
   held[1]?.release();
   await expect.poll(() => readers.hasRoom([of('d3', 'n1')])).toBe(true);

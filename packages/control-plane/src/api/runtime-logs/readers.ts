@@ -88,18 +88,13 @@ export type ReadResult = {
  * plane.
  */
 export type FollowBegin = { after: string | null; since: number };
-export type Held = {
-  channel: Channel;
-  /** Monotonic time at which the reader began. */
-  since: number;
-  release(): void;
-};
+export type Held = { channel: Channel; release(): void };
 type Target = { id: string; node_id: string | null };
 
 export type Readers = {
   limits: ReaderLimits;
   /**
-   * Follows the log of a deployment from now on. Call `release` in a `finally`. Throws
+   * Follows the log of a deployment from now on. Call `release` once, in a `finally`. Throws
    * too_many_requests.
    */
   follow(deployment_id: string, node_id: string, begin: FollowBegin): Promise<Held>;
@@ -168,15 +163,7 @@ async function follow(
   const own =
     sharedFollow(state, deployment_id, node_id) ??
     (await newFollow(state, deployment_id, node_id, begin));
-  let isReleased = false;
-  return {
-    channel: own.channel,
-    since: performance.now(),
-    release() {
-      if (!isReleased) release(state, own);
-      isReleased = true;
-    },
-  };
+  return { channel: own.channel, release: () => release(state, own) };
 }
 
 const followKey = (deployment_id: string): string => `f-${deployment_id}`;
@@ -202,18 +189,10 @@ async function newFollow(
   node_id: string,
   { after, since }: FollowBegin,
 ): Promise<OwnWant> {
+  if (!hasRoom(state, [{ id: deployment_id, node_id }])) throw tooManyFollows();
   const { limits, now } = state;
-  if (
-    countOf(state, 'follow') >= limits.follows ||
-    countOf(state, 'follow', node_id) >= limits.followsOfNode
-  )
-    throw new DomainError(
-      'too_many_requests',
-      'too many logs are being followed; close some first',
-    );
-  const key = followKey(deployment_id);
   const want = newWant(state, {
-    key,
+    key: followKey(deployment_id),
     node_id,
     deployment_id,
     mode: 'follow',
@@ -223,6 +202,9 @@ async function newFollow(
   });
   return addWant(state.wants, want, createChannel(limits.follow, now));
 }
+
+export const tooManyFollows = (): DomainError =>
+  new DomainError('too_many_requests', 'too many logs are being followed; close some first');
 
 function release(state: State, own: OwnWant): void {
   own.viewers -= 1;
@@ -327,15 +309,19 @@ async function read(state: State, request: ReadRequest): Promise<ReadResult> {
   }
 }
 
-const resultOf = (channel: Channel, problem: string | null): ReadResult => ({
-  lines: keptLines(channel),
-  isCut: channel.leftOut + channel.dropped > 0,
-  isOverBytes: channel.dropped > 0,
-  last: channel.last ?? channel.end ?? channel.last,
-  isReset: channel.isReset,
-  offset: channel.offset,
-  problem: channel.problem ?? problem,
-});
+function resultOf(channel: Channel, problem: string | null): ReadResult {
+  const lines = keptLines(channel);
+  const isOverBytes = channel.tail > lines.length;
+  return {
+    lines,
+    isCut: channel.leftOut > 0 || isOverBytes,
+    isOverBytes,
+    last: channel.last ?? channel.end ?? channel.last,
+    isReset: channel.isReset,
+    offset: channel.offset,
+    problem: channel.problem ?? problem,
+  };
+}
 
 async function accept(
   state: State,

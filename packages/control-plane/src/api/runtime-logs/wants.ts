@@ -192,13 +192,9 @@ function wantView(row: WantRecord, now: number): LogWant {
 function furthestBehind(a: LogWant, b: LogWant): LogWant {
   const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
   const positions = [a, b].flatMap(({ after }) => after ?? []);
-  // Rows written by an older control plane lack both columns.
-  const isUnknown = [a, b].some(
-    ({ after, since_ago_ms }) => after === null && since_ago_ms === null,
-  );
   return {
     ...a,
     since_ago_ms: ages.length === 0 ? null : Math.max(...ages),
-    after: isUnknown ? null : (positions.sort()[0] ?? null),
+    after: positions.sort()[0] ?? null,
   };
 }
