@@ -54,10 +54,12 @@ export async function view(
   return viewer;
 }
 
-/** Lines `line NUMBER` that come twice, not in order, or after a gap without a `lost` event. */
-export function unexplainedGaps(viewer: Viewer): string[] {
+/**
+ * Lines `line NUMBER` that come twice, not in order, or after a gap without a `lost` event.
+ * `before`: the number that the viewer has; null: any.
+ */
+export function unexplainedGaps(viewer: Viewer, before: number | null = null): string[] {
   const unexplained: string[] = [];
-  let before: number | null = null;
   let isMarked = false;
   for (const { event, data } of viewer.events) {
     if (event === 'lost') isMarked = true;
