@@ -174,7 +174,7 @@ test('two control planes: the lines reach the viewers of both by way of either; 
   expect(at.channel.tail).toBe(5);
   // A batch that is repeated after a broken connection, at the other one.
   await a.readers.accept(key, batch(3, 2));
-  expect([at.channel.tail, at.channel.missing]).toEqual([5, 0]);
+  expect([at.channel.tail, a.readers.counts().lost]).toEqual([5, 0]);
 
   // It removes nothing. Its want is offered until it expires.
   kill('a');

@@ -31,6 +31,12 @@ export type ChannelLine = {
 export type ChannelBounds = { lines: number; bytes: number };
 type Batch = Omit<LogBatch, 'node_id'>;
 
+/**
+ * Counts of all channels: lines that arrived, and lines that the agent dropped or whose batch did
+ * not arrive.
+ */
+export type Taken = { lines: number; lost: number };
+
 export type Channel = {
   bounds: ChannelBounds;
   /** Wall clock of the control plane, in ms. */
@@ -43,8 +49,7 @@ export type Channel = {
   tail: number;
   /** Cursor of the newest line. */
   end: LogCursor | null;
-  /** Number of lines that the agent dropped, or whose batch did not arrive. */
-  missing: number;
+  taken: Taken;
   /** Id of the agent's present reader, and the ids of the readers before it. */
   epoch: string | null;
   earlierEpochs: string[];
@@ -83,7 +88,7 @@ const CLOCK_TOLERANCE_MS = 5_000;
 /** Bytes of a line in memory, besides its text. */
 const LINE_BYTES = 120;
 
-export const createChannel = (bounds: ChannelBounds, now: () => number): Channel => ({
+export const createChannel = (bounds: ChannelBounds, now: () => number, taken: Taken): Channel => ({
   bounds,
   now,
   lines: [],
@@ -91,7 +96,7 @@ export const createChannel = (bounds: ChannelBounds, now: () => number): Channel
   bytes: 0,
   tail: 0,
   end: null,
-  missing: 0,
+  taken,
   epoch: null,
   earlierEpochs: [],
   expected: null,
@@ -110,6 +115,7 @@ export const createChannel = (bounds: ChannelBounds, now: () => number): Channel
 
 /** Adds a batch of the agent to the channel. */
 export function deliver(channel: Channel, batch: Batch): void {
+  channel.taken.lines += batch.lines.length;
   if (channel.earlierEpochs.includes(batch.epoch)) return;
   channel.heardAt = performance.now();
   if (batch.epoch !== channel.epoch) beginEpoch(channel, batch);
@@ -160,7 +166,7 @@ function append(channel: Channel, batch: Batch): void {
   if (first < (channel.expected ?? first)) return;
   if (lines.length > 0) {
     let seam = seamBefore(channel, batch);
-    channel.missing += first - (channel.expected ?? first);
+    channel.taken.lost += first - (channel.expected ?? first);
     channel.expected = first + lines.length;
     for (const line of lines) {
       const { at, stream, text } = line;
