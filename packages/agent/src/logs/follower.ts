@@ -30,7 +30,7 @@ import { createLineReader } from './line-reader.ts';
 import { addLine, createOutbox, dropLine, type Outbox, takeBatch } from './outbox.ts';
 import type { RedactOf } from '../secrets/secrets-of.ts';
 
-export type Batch = Omit<LogBatch, 'node_id'>;
+export type Batch = Omit<LogBatch, 'node_id' | 'now'>;
 export type SendBatch = (key: string, batch: Batch, signal: AbortSignal) => Promise<LogBatchAnswer>;
 export type FollowerDeps = {
   docker: Pick<Docker, 'logs'>;
@@ -251,7 +251,6 @@ function nextBatch({ epoch, box, last, problem }: Following, isLast: boolean): B
     epoch,
     ...batch,
     lines: lines.map(wireLine),
-    now: 0,
     end: isLast,
     ...defined({
       run: (lines[0]?.cursor ?? last ?? batch.after)?.run,
@@ -279,7 +278,7 @@ async function deliver(following: Following, batch: Batch): Promise<number | nul
   const { deps, want, signal, box } = following;
   const send = (): Promise<LogBatchAnswer> => {
     box.isClosed = false;
-    return deps.send(want.key, { ...batch, now: deps.now() }, signal);
+    return deps.send(want.key, batch, signal);
   };
   try {
     const { wanted, wait_ms } = await retryUntilAnswered(send, { signal, maxMs: 5_000 });

@@ -1,7 +1,12 @@
 /** Reads a requested part of a log once, and sends it in batches. */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
-import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
+import {
+  MAX_BATCH_LINES,
+  MAX_LINE_CHARS,
+  type LogBatchAnswer,
+  type LogWant,
+} from '@berth/wire/runtime';
 import type { Docker } from '../engine/docker.ts';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
@@ -30,10 +35,8 @@ export async function sendHistory(
   const signal = AbortSignal.any([ending, AbortSignal.timeout(READ_MS)]);
   const history = await readWanted(want, deps, signal);
   for (const batch of batchesOf(history)) {
-    const { wanted } = await retryUntilAnswered(
-      () => deps.send(want.key, { ...batch, now: deps.now() }, signal),
-      { signal, maxMs: 1_000 },
-    );
+    const send = (): Promise<LogBatchAnswer> => deps.send(want.key, batch, signal);
+    const { wanted } = await retryUntilAnswered(send, { signal, maxMs: 1_000 });
     if (!wanted) return;
   }
 }
@@ -78,7 +81,6 @@ function* batchesOf({ lines, leftOut, last, isReset, problem }: History): Genera
       first,
       lines: part.map(wireLine),
       after: lines[first - 1]?.cursor ?? null,
-      now: 0,
       reset: isReset && first === 0,
       end,
       left_out: leftOut,

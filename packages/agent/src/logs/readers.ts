@@ -89,12 +89,13 @@ export function createLogReaders(deps: LogReadersDeps): LogReaders {
 }
 
 function sendBatch(
-  { nodeId, client }: LogReadersDeps,
+  { nodeId, client, now }: LogReadersDeps,
   ...[key, batch, signal]: Parameters<SendBatch>
 ): ReturnType<SendBatch> {
   const node_id = nodeId();
   if (node_id === null) throw new Error('the node has no id');
-  return client.call('agentLogBatch', { params: { key }, body: { ...batch, node_id }, signal });
+  const body = { ...batch, node_id, now: now() };
+  return client.call('agentLogBatch', { params: { key }, body, signal });
 }
 
 function stopFollowers({ followers }: Work): void {

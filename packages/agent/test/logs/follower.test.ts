@@ -1,9 +1,9 @@
 import { silentLogger } from '@berth/kit/log';
-import type { LogBatch, LogWant } from '@berth/wire/runtime';
+import type { LogWant } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
 import { createBudget } from '../../src/logs/budget.ts';
-import { type Follower, startFollower } from '../../src/logs/follower.ts';
+import { type Batch, type Follower, startFollower } from '../../src/logs/follower.ts';
 import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
@@ -40,7 +40,7 @@ afterEach(() => {
 function start(want: Partial<LogWant>, slowMs = 0, bytes = 1e9) {
   const clock = { at: NOW };
   const reads: ReadLogOptions[] = [];
-  const sent: Omit<LogBatch, 'node_id'>[] = [];
+  const sent: Batch[] = [];
   follower = startFollower(
     { ...WANT, ...want },
     {

@@ -18,7 +18,6 @@ type Event = {
 export type Viewer = {
   events: Event[];
   of(event: string): Event['data'][];
-  closed: boolean;
   close(): void;
 };
 
@@ -41,16 +40,13 @@ export async function view(
   expect(answer.status).toBe(200);
   const viewer: Viewer = {
     events: [],
-    closed: false,
     of: (event) => viewer.events.filter((e) => e.event === event).map(({ data }) => data),
     close: () => stop.abort(),
   };
   void (async () => {
     for await (const { event, id, data } of readFrames(answer))
       viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) });
-  })()
-    .catch(() => undefined)
-    .finally(() => (viewer.closed = true));
+  })().catch(() => undefined);
   return viewer;
 }
 
@@ -165,7 +161,6 @@ export function logAgent(url: () => string, node_id: string) {
   });
   return {
     wants,
-    send,
     /** Number of reads that were answered. */
     reads: () => reads,
     /** Waits until the log is followed and no read waits. Returns its key. */
@@ -212,8 +207,6 @@ export function logAgent(url: () => string, node_id: string) {
       next += count;
       after = lines.at(-1)?.cursor ?? after;
     },
-    /** Says that it is there. */
-    sign: (key: string) => send(key, { first: next, after }),
     /** Number of lines that the container has printed. */
     printed: () => printed.length,
     /** Answers no reads until `pause(false)`. */
