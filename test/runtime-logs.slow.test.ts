@@ -23,7 +23,7 @@ import {
   unexplainedGaps,
   view,
   type Viewer,
-} from '../packages/control-plane/test/api/log-agent.ts';
+} from '../packages/control-plane/test/api/log-viewer.ts';
 import { createLogEngine } from './log-engine.ts';
 
 let api: Api;

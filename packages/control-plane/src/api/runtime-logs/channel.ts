@@ -299,26 +299,25 @@ export function closeChannel(channel: Channel): void {
  * Resolves to true when the condition becomes true after a change of the channel, and to false
  * after `ms`.
  */
-export function waitFor(
-  channel: Channel,
+export async function waitFor(
+  { listeners }: Channel,
   condition: () => boolean,
   ms: number,
   signal?: AbortSignal,
 ): Promise<boolean> {
-  return new Promise((resolve) => {
-    if (condition()) return resolve(true);
-    const { listeners } = channel;
-    const finish = (result: boolean): void => {
-      listeners.delete(changed);
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', aborted);
-      resolve(result);
-    };
-    const aborted = (): void => finish(false);
-    const changed = (): void => (condition() ? finish(true) : undefined);
-    listeners.add(changed);
-    const timer = setTimeout(() => finish(false), ms);
-    signal?.addEventListener('abort', aborted, { once: true });
-    if (signal?.aborted === true) finish(false);
-  });
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const check = (): void => (condition() ? resolve(true) : undefined);
+  const stop = (): void => resolve(false);
+  const timer = setTimeout(stop, ms);
+  listeners.add(check);
+  signal?.addEventListener('abort', stop, { once: true });
+  try {
+    check();
+    if (signal?.aborted === true) stop();
+    return await promise;
+  } finally {
+    listeners.delete(check);
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', stop);
+  }
 }
