@@ -117,7 +117,7 @@ type Guard = {
 
   /** Why the rules are not in force; null if they are. */
   problem: string | null;
-  /** Bridge of build steps; null if other containers use the bridge too. */
+  /** Bridge of build steps; null if containers use the bridge too. */
   builds: string | null;
   isShared: boolean;
   sharesNetwork: boolean;
@@ -205,8 +205,9 @@ const ownNetworks = async ({ docker, owner }: Guard, stopping: AbortSignal) =>
   (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner);
 
 /**
- * Returns why the rules could not take effect, or null. Without root they cannot be set; outside
- * the engine's network they would have no effect, or affect another machine's network.
+ * Returns why the rules could not take effect, or null. Without root the rules cannot be set. In a
+ * network namespace that is not the engine's, they would have no effect, or affect the wrong
+ * machine.
  */
 async function obstacleOf(guard: Guard, stopping: AbortSignal): Promise<string | null> {
   if (!guard.isRoot) return 'the agent does not run as root';

@@ -121,8 +121,8 @@ function reportSeen(reporter: Reporter, containers: readonly Container[]): void 
       startedAt === null ? [] : [[id, startedAt] as const],
     ),
   );
-  // Work through restarts one after the other: after a restart of the agent there can be many, and
-  // deployments come first.
+  // Handle one restart at a time: after a restart of the agent there can be many, and deployments
+  // come first.
   for (const { container, start } of restarts)
     later(reporter, () => reportBefore(reporter, container, start));
   for (let from = 0; from < ended.length; from += READS_AT_ONCE) {

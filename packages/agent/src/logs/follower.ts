@@ -178,7 +178,7 @@ async function read(following: Following, container: Container): Promise<void> {
 async function beginOf(following: Following, container: Container): Promise<Begin> {
   const { box, last, want, wantedSince, deps } = following;
   const run = runOf(container);
-  // This is another run, so all of its lines are new.
+  // The container was started again, so all lines of this run are new.
   if (last !== null && last.run !== run) return { since: null, after: null, isMet: true };
   const after = last ?? wantedAfter(want, wantedSince, run);
   if (last === null) box.after = after ?? { run, at: wantedSince, ordinal: -1 };
@@ -193,7 +193,7 @@ async function beginOf(following: Following, container: Container): Promise<Begi
 }
 
 /**
- * Returns the cursor after which the control plane wants lines; null if the follower begins at
+ * Returns the cursor after which the control plane requests lines; null if the follower begins at
  * `wantedSince`.
  */
 function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor | null {

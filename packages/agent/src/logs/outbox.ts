@@ -82,8 +82,8 @@ export function takeBatch(box: Outbox) {
   const lines = remove(box, end === -1 ? waiting.length : end).map(({ line }) => line);
   box.next += dropped + lines.length;
   box.after = lines.at(-1)?.cursor ?? after;
-  // A reader must begin with number 0, because control plane 0.1.0 treats any other number as an
-  // older reader's.
+  // A reader must begin with number 0: control plane 0.1.0 takes a batch with any other first
+  // number for a batch of an older reader.
   return { first: next === 0 ? 0 : next + dropped, after, gap: dropped > 0, reset, lines };
 }
 

@@ -1,8 +1,8 @@
 /**
- * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a task poll
- * says that the list of wanted logs changed. The agent then requests the list, and again every 10 s
- * while it reads a log. A reader stops when the list no longer names it, or when no list arrives
- * for a minute.
+ * Reads the logs that the control plane requests (docs/runtime.md "Logs"). The answer to a task
+ * poll says that the list of wanted logs changed. The agent then requests the list, and again every
+ * 10 s while it reads a log. A reader stops when the list no longer names it, or when no list
+ * arrives for a minute.
  */
 import { createLimit, type Limit } from '@berth/kit/limit';
 import type { Logger } from '@berth/kit/log';

@@ -45,7 +45,7 @@ export function problemOf(
   };
 }
 
-/** Returns one line with the first field problem and the number of the others. */
+/** Returns one line with the first field problem and the number of further problems. */
 export const summaryOf = (fields: readonly FieldProblem[]): string => {
   const [first] = fields;
   const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';

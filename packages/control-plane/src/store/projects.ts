@@ -43,7 +43,8 @@ import {
 } from './project-access.ts';
 import { existing, lockedProject } from './project-row.ts';
 import { nodeOf } from './rows/node.ts';
-import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
+import { encodeColumns } from './rows/columns.ts';
+import { guardedOf, projectOf } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
@@ -119,10 +120,12 @@ async function createProject(
       const row = {
         id: newId(),
         name,
-        ...settingColumns(settings),
+        ...encodeColumns(settings),
         flow_version: 0,
+        secrets_version: 0,
         last_generation: 0,
         deleting_at: null,
+        deletes_volumes: 0,
         stopped_at: null,
         created_at: now,
         updated_at: now,
@@ -221,7 +224,7 @@ function patchProject(
         await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
       const row = await tx
         .updateTable('projects')
-        .set(settingColumns(patch))
+        .set(encodeColumns(patch))
         // Makes plans with the old settings stale: their deployment could get a domain prefix that
         // is free by then.
         .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
@@ -384,7 +387,8 @@ async function refuseTaken(
   tx: Tx,
   { id, name, domain_prefix }: Wanted,
 ): Promise<void> {
-  // Locks before it reads, so that a transaction that waited sees the rows of the other one.
+  // Locks before it reads, so that a transaction that waited for the lock sees the rows that its
+  // previous holder wrote.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void =>

@@ -22,7 +22,7 @@ import {
 } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
-/** Value of Retry-After in seconds if the error has none of its own. */
+/** Value of Retry-After in seconds if the error does not set one. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   too_many_requests: 1,
   shutting_down: 1,

@@ -26,8 +26,8 @@ import type { ApiSettings } from '../settings.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 /**
- * Maximum number of parallel tries from one network. Only two passwords are hashed at a time, and
- * other networks need them too.
+ * Maximum number of parallel tries from one network. Only two passwords are hashed at a time, so
+ * one network must not occupy both places.
  */
 const AT_ONCE = 16;
 
@@ -278,8 +278,8 @@ async function changePassword(
   const password_hash = await context.passwords.hash(body.new_password);
   // A new password ends every session of the account, including this one.
   const changed = await context.users.patch(user.id, { password_hash }, (present) => {
-    // Refuse if somebody set another password while this one was checked, for example because this
-    // one has leaked.
+    // Refuse if the password of the account changed during the check, for example because the
+    // checked password has leaked.
     if (present.password_hash !== user.password_hash) throw wrong();
   });
   context.changes.notify('access');

@@ -77,7 +77,8 @@ async function storeExits(
   const ids = [...new Set(exits.map((exit) => exit.deployment_id))];
   const existing = new Set((await stores.deployments.getMany(ids)).map(({ id }) => id));
   const own = await stores.exits.ranOn(node_id, ids);
-  // Check whether the deployment ever ran on this node: it might have moved to another one since.
+  // Check whether the deployment ever ran on this node: it might have moved to a different node
+  // since.
   const foreign = [...existing].find((id) => !own.has(id));
   if (foreign !== undefined)
     throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);

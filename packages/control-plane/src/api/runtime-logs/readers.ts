@@ -1,7 +1,7 @@
 /**
- * The logs that viewers at this control plane want, and the lines that agents send for them. A node
+ * The logs that viewers at this control plane read, and the lines that agents send for them. A node
  * reads a log once, whatever the number of viewers, because they share a channel. A batch is also
- * passed on to the other control planes that want the log (LogRelay).
+ * passed on to the other control planes that have viewers of the log (LogRelay).
  */
 import { randomBytes } from 'node:crypto';
 import { type LogBatch, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
@@ -107,11 +107,11 @@ export type Readers = {
   read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
   /** Accepts a batch of an agent. `wait_ms`: time until the agent can send the next batch. */
   accept(key: string, batch: LogBatch): Promise<{ wanted: boolean; wait_ms: number }>;
-  /** Returns the wants for a node in the form that its agent gets. */
+  /** Returns the logs requested from a node, in the form that its agent gets. */
   wantsOf(node_id: string): Promise<LogWant[]>;
   /**
-   * Returns a tag that changes with the wants for a node and is equal at each control plane; null
-   * if there are none.
+   * Returns a tag that changes with the logs requested from a node; all control planes compute the
+   * same tag. Null if no log is requested.
    */
   tagOf(node_id: string): string | null;
   counts(): { follows: number; reads: number; lines: number; lost: number };

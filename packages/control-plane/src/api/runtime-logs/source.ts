@@ -209,6 +209,7 @@ async function sendNew(source: Source, node: NodeRecord, channel: Channel): Prom
     if (before === 'hole' && canFill(source)) {
       source.filledAt = performance.now();
       source.place.pos = null;
+      // If too many logs are being read, the missing lines stay missing.
       await sendHistory(source, node).catch(refusalOf);
       continue;
     }
@@ -221,7 +222,7 @@ async function sendNew(source: Source, node: NodeRecord, channel: Channel): Prom
         await sendLines(source, lines, channel.offset);
       });
       source.place.pos = pos;
-      // Let other requests run between two parts.
+      // Pause between two parts, so that the process can handle other requests.
       await setImmediate();
       continue;
     }

@@ -1,7 +1,7 @@
 /**
- * The logs that control planes want from the nodes. If several control planes share one database,
- * the wants are rows (`log_wants`), because the agent can ask any control plane. Otherwise they are
- * in memory.
+ * The logs that control planes request from the nodes ("wants"). If several control planes share
+ * one database, the wants are rows (`log_wants`), because the agent can ask any control plane.
+ * Otherwise they are in memory.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
@@ -21,7 +21,7 @@ export type WantDeps = {
 };
 
 export type Want = Omit<WantRecord, 'owner' | 'expires_at'>;
-/** A log that this control plane wants. */
+/** A log that this control plane requests for its viewers. */
 export type OwnWant = {
   want: Want;
   channel: Channel;
@@ -33,9 +33,12 @@ export type Wants = {
   deps: WantDeps;
   owner: string;
   own: Map<string, OwnWant>;
-  /** Wants of the other control planes, as of the last refresh. */
+  /** Logs that the other control planes request, as of the last refresh. */
   others: WantRecord[];
-  /** Tag for each node: it changes with the node's wants, and is equal at each control plane. */
+  /**
+   * Tag for each node. It changes with the logs that are requested of the node; all control planes
+   * compute the same tag.
+   */
   tags: Map<string, string>;
   timer: NodeJS.Timeout | undefined;
   renewedAt: number;
@@ -161,7 +164,7 @@ export async function closeWants(wants: Wants): Promise<void> {
   if (logRelay !== null) await logWants.removeOwner(wants.owner).catch(() => undefined);
 }
 
-/** Returns the wants for a node in the form that its agent gets. */
+/** Returns the logs requested from a node, in the form that its agent gets. */
 export async function listWants(wants: Wants, node_id: string): Promise<LogWant[]> {
   const { stores, uptime, now } = wants.deps;
   const rows =
@@ -182,15 +185,15 @@ function wantView(row: Want, now: number): LogWant {
   const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
   const ago = (at: number | null): number | null =>
     at === null ? null : Math.max(0, Math.round(now - at));
-  // A followed log begins at its position, once it has one.
+  // If a followed log already has a position, it begins there.
   const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
   const until_ago_ms = ago(until_at);
   return { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms, stream, after: position };
 }
 
 /**
- * Merges the wants of several control planes that follow one log: a new reader begins where the
- * control plane that is furthest behind needs it.
+ * Merges the requests of several control planes that follow one log. A new reader begins at the
+ * earliest position that one of them needs.
  */
 function furthestBehind(a: LogWant, b: LogWant): LogWant {
   const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);

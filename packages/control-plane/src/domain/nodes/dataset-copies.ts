@@ -1,5 +1,5 @@
 /**
- * Counts the copies on each node of the datasets that a deployment wants, for placement.ts. Uses
+ * For placement.ts: counts, for each node, how many of the deployment's datasets the node has. Uses
  * typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
  * A node is identified by its position in the list. Pure.
  */
@@ -19,7 +19,9 @@ export type DatasetCopies = {
   evictable(position: number): number;
   /** True if a wanted dataset cannot be copied now, so that a node can lack it for good. */
   isStuck: boolean;
-  /** Returns a wanted dataset that the node lacks and that cannot be copied now, or null. */
+  /**
+   * Returns a dataset of the deployment that is not on the node and cannot be copied now, or null.
+   */
   unobtainable(position: number): Wanted | null;
 };
 

@@ -123,8 +123,8 @@ function refusalOfLosses(
   const losesHere = losses.filter((loss) => loss.node_id === node.id);
   if (losesHere.some((loss) => loss.error !== undefined)) return { kind: 'failed_itself' };
   const last = losesHere.at(-1);
-  // If the loss is in the future, the machine's clock was set back since, so the time cannot be
-  // compared with last_seen_at.
+  // If `at` is in the future, the machine's clock was set back since: the time cannot be compared
+  // with last_seen_at.
   return last !== undefined && last.at <= now && node.last_seen_at <= last.at
     ? { kind: 'still_silent' }
     : null;
@@ -336,8 +336,8 @@ export function place(
 
 export type Choice = {
   /**
-   * Placement to store with the deployment: names the winner and the best deploy nodes, and counts
-   * the others by reason.
+   * Placement to store with the deployment: names the chosen node and the best deploy nodes, and
+   * counts all further nodes: the eligible nodes, and the refused nodes by reason.
    */
   placement: Placement;
   /** Reasons of the refused deploy nodes. */

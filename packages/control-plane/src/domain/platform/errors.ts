@@ -25,7 +25,7 @@ export class DomainError extends CodedError<ErrorCode> {
   }
 }
 
-/** A request without a token or another proof. */
+/** A request that carries no token and no other proof of the caller's identity. */
 export class NoTokenSent extends DomainError {
   override name = 'NoTokenSent';
   constructor(advice?: string) {
