@@ -362,7 +362,6 @@ describe.skipIf(reason !== undefined)(
           nodeId: () => node_id,
           onRestart: () => undefined,
           log: silentLogger(),
-          now: Date.now,
         });
         const stop = new AbortController();
         const polling = (async () => {

@@ -260,7 +260,6 @@ async function createEngineParts(
       nodeId,
       onRestart: exits.restarted,
       log,
-      now: Date.now,
     }),
   };
 }

@@ -13,7 +13,7 @@ import type { CursorLine } from './history.ts';
 const MAX_WAITING = { lines: 10_000, bytes: 2 * 1024 * 1024 };
 const MAX_BATCH_BYTES = 512 * 1024;
 
-/** What precedes a line: the number of lines that were dropped, and whether the log is another one. */
+/** Describes what precedes a line: dropped lines, or a log without the line to begin after. */
 type Before = { dropped: number; reset: boolean };
 type Waiting = Before & { line: CursorLine };
 
@@ -21,7 +21,7 @@ export type Outbox = {
   waiting: Waiting[];
   bytes: number;
   isClosed: boolean;
-  /** What precedes the next line. */
+  /** Describes what precedes the next line. */
   before: Before;
   /** Number of the next line that is sent, counting dropped lines too. */
   next: number;

@@ -26,7 +26,7 @@ export type LogReadersDeps = {
   onRestart: (container: Container, startedAt: string) => void;
   log: Logger;
   /** Clock of this node in ms. */
-  now: () => number;
+  now?: () => number;
 };
 export type LogReaders = {
   /** Receives the header of a poll's answer; null if no log is wanted. */
@@ -40,8 +40,9 @@ const MAX_READS = 2;
 const LIST_MS = 10_000;
 const UNHEARD_MS = 60_000;
 
+type Deps = Required<LogReadersDeps>;
 type Work = {
-  deps: LogReadersDeps;
+  deps: Deps;
   ending: AbortController;
   send: SendBatch;
   nodeBudget: Budget;
@@ -58,7 +59,8 @@ type Work = {
   running: Set<Promise<void>>;
 };
 
-export function createLogReaders(deps: LogReadersDeps): LogReaders {
+export function createLogReaders(given: LogReadersDeps): LogReaders {
+  const deps = { now: Date.now, ...given };
   const work: Work = {
     deps,
     ending: new AbortController(),
@@ -89,7 +91,7 @@ export function createLogReaders(deps: LogReadersDeps): LogReaders {
 }
 
 function sendBatch(
-  { nodeId, client, now }: LogReadersDeps,
+  { nodeId, client, now }: Deps,
   ...[key, batch, signal]: Parameters<SendBatch>
 ): ReturnType<SendBatch> {
   const node_id = nodeId();
