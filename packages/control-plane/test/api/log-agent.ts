@@ -123,14 +123,12 @@ export function logAgent(url: () => string, node_id: string) {
       const lines = texts.map((text) => line(text, clockMs));
       return sendNext(key, lines, Date.now() + clockMs);
     },
-    /** Prints `line NUMBER`s, and sends at most one batch of the first ones. */
-    async flood(key: string, count: number, sent: number) {
-      const lines = Array.from({ length: count }, () => line(`line ${stamps}`));
-      const answer = await sendNext(key, lines.slice(0, sent));
-      next += count - sent;
-      isGap = count > sent;
-      return answer;
-    },
+    /** Prints and sends `line NUMBER`s. */
+    flood: (key: string, count: number) =>
+      sendNext(
+        key,
+        Array.from({ length: count }, () => line(`line ${stamps}`)),
+      ),
     /** Prints lines that are not sent. */
     drop(count: number) {
       for (let i = 0; i < count; i += 1) line(`line ${stamps}`);

@@ -60,7 +60,7 @@ test.each<[string, Flood]>([
     agent.pause(true);
     const reads = agent.reads();
     await agent.elsewhere(elsewhere);
-    await agent.flood(key, sent, sent);
+    await agent.flood(key, sent);
     agent.drop(before);
     // The viewer's lines end before the first batch, so the control plane reads the log once more.
     await expect
@@ -71,7 +71,7 @@ test.each<[string, Flood]>([
     agent.pause(false);
     await expect.poll(agent.reads, { timeout: 20_000 }).toBe(reads + 1);
     agent.drop(after);
-    await agent.flood(key, 10, 10);
+    await agent.flood(key, 10);
     await agent.print(key, ['the end']);
     await expect.poll(() => viewer.of('line').at(-1)?.text, { timeout: 20_000 }).toBe('the end');
     const texts = viewer.of('line').map(({ text }) => text);

@@ -151,7 +151,7 @@ function startSources(stream: ProjectStream, targets: readonly Target[]): void {
   const { sources } = stream;
   for (const target of targets) {
     const running = sources.get(target.id);
-    if (running?.node_id === target.node_id && running !== undefined) continue;
+    if (running?.node_id === target.node_id) continue;
     running?.stop.abort();
     if (sources.size < MOST_SOURCES || running !== undefined) start(stream, target);
   }
