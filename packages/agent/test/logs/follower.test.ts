@@ -5,6 +5,7 @@ import { afterEach, expect, test } from 'vitest';
 import { createBudget } from '../../src/logs/budget.ts';
 import { type Batch, type Follower, startFollower } from '../../src/logs/follower.ts';
 import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
+import { addLine, createOutbox, takeBatch } from '../../src/logs/outbox.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
 import type { ReadLogOptions } from '../../src/engine/docker.ts';
@@ -177,6 +178,28 @@ test('dropped lines are a gap before the next batch, and batches are a chain', a
     [5, true, at(1), at(5)],
     [7, true, at(5), at(7)],
   ]);
+});
+
+test('while the control plane does not answer, the oldest lines are dropped: a gap before the next batch', () => {
+  const box = createOutbox();
+  const add = (from: number, to: number): void => {
+    for (let i = from; i < to; i += 1)
+      addLine(box, {
+        at: at(i),
+        stream: 'stdout',
+        text: `${i}`,
+        cursor: { run: 'c1', at: at(i), ordinal: 0 },
+      });
+  };
+  const taken = () => {
+    const { first, after, gap, lines } = takeBatch(box);
+    return [first, after?.at, gap, lines[0]?.text, lines.at(-1)?.text];
+  };
+  add(0, 3);
+  expect(taken()).toEqual([0, undefined, false, '0', '2']);
+  add(3, 10_004);
+  expect(taken()).toEqual([1_253, at(2), true, '1253', '2252']);
+  expect(taken()).toEqual([2_253, at(2_252), false, '2253', '3252']);
 });
 
 const engine = (printed: readonly { at: string; kind: string }[]) => ({

@@ -283,9 +283,7 @@ async function before(
   cli: Cli,
   newest: { id: string; project_id: string; generation: number },
 ): Promise<{ id: string; project_id: string; generation: number }> {
-  const { items } = await cli
-    .client()
-    .call('projectDeployments', { params: { id: newest.project_id }, query: { limit: 50 } });
+  const items = await newestDeployments(cli, newest.project_id);
   const older = items.find((d) => d.generation < newest.generation);
   if (older === undefined)
     throw refused('not_found', `deployment ${newest.generation} is the first one`);
@@ -324,9 +322,10 @@ async function nextDeployment(
   projectId: string,
   id: string,
 ): Promise<{ id: string; generation: number } | null> {
-  const { items } = await cli
-    .client()
-    .call('projectDeployments', { params: { id: projectId }, query: { limit: 50 } });
+  const items = await newestDeployments(cli, projectId);
   const at = items.findIndex((d) => d.id === id);
   return (at < 0 ? items.at(-1) : items[at - 1]) ?? null;
 }
+
+const newestDeployments = async (cli: Cli, id: string): Promise<DeploymentItem[]> =>
+  (await cli.client().call('projectDeployments', { params: { id }, query: { limit: 50 } })).items;
