@@ -10,6 +10,7 @@ import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
@@ -416,7 +417,7 @@ function createNodeRegistration(
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
-      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
         ? [CAN_SECRET_FILES]
         : []),
@@ -424,6 +425,8 @@ function createNodeRegistration(
     ],
     storage: parts.storage.read,
     engine: parts.engineStatus,
+    machine: parts.machine,
+    labels: config.NODE_LABELS,
     health: parts.shownHealth,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,

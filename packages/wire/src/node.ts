@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { CopyProgress } from './dataset.ts';
+import { MACHINE_REPORT, MACHINE_VIEW } from './machine.ts';
 import { ObservedPressure } from './metrics.ts';
 import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
@@ -234,6 +235,7 @@ export const NodeRegister = Type.Object({
       }),
     ),
   ),
+  ...MACHINE_REPORT,
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
@@ -366,6 +368,7 @@ export const Node = Type.Object({
   agent_version: orNull(Type.String()),
   max_builds: Type.Integer(),
   arch: orNull(Type.String()),
+  ...MACHINE_VIEW,
   engine: orNull(NodeEngine),
   capabilities: orNull(Type.Array(Type.String(), { description: 'null if the agent sends none' })),
   disk: orNull(NodeDisk),

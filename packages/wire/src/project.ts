@@ -3,6 +3,7 @@ import { Certificate } from './certificate.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
+import { Requires } from './machine.ts';
 import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
@@ -155,6 +156,7 @@ const settable = {
   start_seconds: orNull(StartSeconds),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
+  requires: Requires,
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
@@ -195,6 +197,7 @@ export const PROJECT_DEFAULTS = {
   start_seconds: null,
   memory_bytes: null,
   cpus: null,
+  requires: {},
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',

@@ -28,6 +28,7 @@ const SPEC: RunSpec = {
   pidsLimit: 7,
   memoryBytes: null,
   cpus: null,
+  devices: [],
   logMaxSize: '1m',
   logMaxFiles: 2,
 };

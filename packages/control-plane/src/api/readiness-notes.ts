@@ -15,7 +15,7 @@ import type { ApiSettings } from './settings.ts';
 
 export type Deps = {
   settings: Pick<ApiSettings, 'notes'>;
-  nodes: Pick<NodeStore, 'listDoubled'>;
+  nodes: Pick<NodeStore, 'countUnlimited' | 'listDoubled'>;
   meta: Pick<MetaStore, 'get'>;
   source: Pick<ConfigSource, 'problems'>;
   /** Absent if PROXY_PROBE_URLS is not set. */
@@ -33,11 +33,12 @@ export type Deps = {
  * Cache time: /readyz is public, so the number of requests must not determine the number of
  * queries.
  */
-const DOUBLED_KEPT_MS = 5_000;
+const QUERY_KEPT_MS = 5_000;
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 export function createReadinessNotes(deps: Deps): () => Promise<string[]> {
-  const doubled = keptFor(DOUBLED_KEPT_MS, () => doubledNotes(deps));
+  const doubled = keptFor(QUERY_KEPT_MS, () => doubledNotes(deps));
+  const unlimited = keptFor(QUERY_KEPT_MS, () => unlimitedNotes(deps));
   const restored = createRestoredNotes(deps);
   return async () => [
     ...deps.settings.notes,
@@ -45,6 +46,7 @@ export function createReadinessNotes(deps: Deps): () => Promise<string[]> {
     ...certificateNotes(deps),
     ...unroutedNotes(deps),
     ...(await doubled()),
+    ...(await unlimited()),
     ...(await restored()),
     ...deps.nodeNotes.flatMap((one) => one.notes()),
     ...deps.quarantine.notes(),
@@ -94,6 +96,18 @@ async function doubledNotes({ nodes, limits, now, log }: Deps): Promise<string[]
     ];
   } catch (error) {
     log.debug({ err: error }, 'could not read doubled nodes');
+    return [];
+  }
+}
+
+async function unlimitedNotes({ nodes, log }: Deps): Promise<string[]> {
+  try {
+    const count = await nodes.countUnlimited();
+    if (count === 0) return [];
+    const runs = counted(count, 'deployment has', 'deployments have');
+    return [`${runs} no memory limit (memory_bytes): placement counts no memory for a container without one`];
+  } catch (error) {
+    log.debug({ err: error }, 'could not count deployments without a memory limit');
     return [];
   }
 }

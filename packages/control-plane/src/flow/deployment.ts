@@ -35,6 +35,7 @@ import {
   builtOtherwise,
   commitNeeds,
   ignoredSettings,
+  deviceNeeds,
   limitNeeds,
   type Need,
   needsOf,
@@ -57,6 +58,7 @@ import {
   type Refusals,
   refusalsText,
 } from '../domain/nodes/refusal.ts';
+import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -66,6 +68,7 @@ import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
+import { addStopFirst, freedFor, freeRoom, machineOf, stopFirstChoice, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
@@ -560,9 +563,37 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const question = questionOf(draft, d, volumes, needs);
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
-  if (node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
-  assign(draft, d, node, choice.placement, mounted.mounts);
+  const freed = freedFor(draft, d);
+  const stopsFirst = d.settings.replace === 'recreate';
+  assign(draft, d, node, {
+    placement: choice.placement,
+    mounts: mounted.mounts,
+    freed,
+    stopsFirst,
+  });
+}
+
+/** Waits for a node, unless the running version alone is in the way (flow/room.ts). */
+function stopFirstOrWait(
+  draft: Draft,
+  d: DeploymentRecord,
+  mounts: DatasetMount[],
+  question: Question,
+  choice: Choice,
+): void {
+  const first = stopFirstChoice(draft, d, question);
+  const node = draft.node(first?.choice.placement.winner ?? null);
+  if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (waitsForNodeToBeClear(draft, d, node)) return;
+  addStopFirst(draft, d, first);
+  assign(draft, d, node, {
+    placement: first.choice.placement,
+    mounts,
+    freed: first.old,
+    stopsFirst: true,
+  });
 }
 
 /**
@@ -612,6 +643,7 @@ const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Ne
   ...secretNeeds(facts.secrets, 'deploy'),
   ...volumeNeeds(d.settings),
   ...limitNeeds(d.settings),
+  ...deviceNeeds(d.settings),
   ...(isMove ? [moveNeed] : []),
 ];
 
@@ -636,6 +668,7 @@ function questionOf(
     arch: d.image_arch,
     needs,
     home: home?.node_id ?? null,
+    machine: machineOf(draft, d, freedFor(draft, d)),
   };
   if (arrived === null || !isBetterElsewhere(draft, d, question)) return question;
   endMove(draft, d, `${arrived.hostname} cannot run the project now, and another node can`);
@@ -701,17 +734,31 @@ function copyVolumes(draft: Draft, d: DeploymentRecord, move: VolumeMove): void 
   fail(draft, d, failure('volume_failed', disturbed));
 }
 
+type Assignment = {
+  placement: Placement;
+  mounts: DatasetMount[];
+  /** The version whose room on its node is free when the new version starts. */
+  freed: Freed | null;
+  stopsFirst: boolean;
+};
+
 /** Creates the deploy task for the node. */
 function assign(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  placement: Placement,
-  mounts: DatasetMount[],
+  { placement, mounts, freed, stopsFirst }: Assignment,
 ): void {
   const running = runningOf(draft);
+  const devices = deviceIds(takeRoom(draft, d, node, freed));
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
+  createDeployTask(draft, d, node, {
+    mounts,
+    missingBytes,
+    devices,
+    replace: stopsFirst ? 'recreate' : 'rolling',
+    ...mountVolumes(draft, d, node),
+  });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
   const datasets = pinsOf(mounts);
   const compared = `the running deployment ${running?.generation}`;
@@ -836,6 +883,7 @@ function canReceive(
     stays: false,
     arch: d.image_arch,
     needs: deployNeeds(draft, d, true),
+    machine: machineOf(draft, d, freedFor(draft, d)),
   };
   return choose(question, facts.nodes, facts).placement.winner !== null;
 }
@@ -1310,6 +1358,7 @@ function leave(
   // its removal or the next list proves that later.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  if (isGone) freeRoom(draft, d, d.node_id);
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
 }
 

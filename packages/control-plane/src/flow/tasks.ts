@@ -2,6 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
+import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
@@ -49,13 +50,21 @@ export const startSeconds = (
   { probeSeconds }: Pick<Limits, 'probeSeconds'>,
 ): number => settings.start_seconds ?? probeSeconds;
 
-type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: VolumeMounts };
+type DeployInput = {
+  mounts: DatasetMount[];
+  missingBytes: number;
+  /** CDI devices of the container. */
+  devices: string[];
+  /** The node can have no room for two versions: then it differs from the setting. */
+  replace: ReplaceMode;
+  volumes?: VolumeMounts;
+};
 
 export function createDeployTask(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  { mounts, missingBytes, volumes }: DeployInput,
+  { mounts, missingBytes, devices, replace, volumes }: DeployInput,
 ): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
@@ -79,7 +88,7 @@ export function createDeployTask(
     image_tag: tag,
     image_digest: d.image_digest,
     container_name: generationName(d),
-    replace: d.settings.replace,
+    replace,
     // The agent must not restart the container of a stopped project if this deployment fails.
     replaces: project.stopped_at === null ? (serves?.id ?? null) : null,
     env: d.settings.env,
@@ -90,6 +99,7 @@ export function createDeployTask(
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
+    ...defined({ devices: devices.length === 0 ? undefined : devices }),
     // With `recreate` the agent also stops the serving container, which can have a longer grace
     // period.
     stop_grace_seconds: Math.max(

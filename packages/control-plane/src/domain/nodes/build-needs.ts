@@ -1,6 +1,7 @@
 /** Lists the needs of a task that go beyond the contract of agents. Pure. */
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from '../git/git-token.ts';
@@ -88,6 +89,14 @@ export function limitNeeds({
     ...(cpus === null ? [] : ['cpus']),
   ];
   return names.length === 0 ? [] : [{ capability: null, what: `apply ${names.join(' and ')}` }];
+}
+
+/** Returns the needs of the devices that the project requires. */
+export function deviceNeeds({ requires }: Pick<ProjectSettings, 'requires'>): Need[] {
+  const kinds = Object.keys(requires.devices ?? {});
+  return kinds.length === 0
+    ? []
+    : [{ capability: CAN_DEVICES, what: `pass ${kinds.join(' and ')} to a container` }];
 }
 
 /**

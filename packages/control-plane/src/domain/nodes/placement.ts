@@ -22,6 +22,8 @@ import {
   refusalText,
   type Refusals,
 } from './refusal.ts';
+import { labelOf } from './machine.ts';
+import { freeDevices, type MachineNeeds } from './room.ts';
 import type { Facts, Limits } from '../deployments/facts.ts';
 import type { NodeLoss, NodeRecord } from '../platform/records.ts';
 
@@ -52,6 +54,8 @@ export type Question = {
   needs: readonly Need[];
   /** The node that has the project's volumes; null or absent: any node is possible. */
   home?: string | null;
+  /** What the deployment needs of the machine; null or absent: nothing. */
+  machine?: MachineNeeds | null;
 };
 
 export const QUESTION: Question = {
@@ -160,8 +164,19 @@ const checksOf = (
   (node) => otherArch(node, question.arch),
   (node) => lack(node, question.needs),
   (_, position) => withoutDataset(copies, position),
+  ...machineChecks(question.machine ?? null, limits),
   (node, position) => noRoom(node, copies, position),
 ];
+
+const machineChecks = (machine: MachineNeeds | null, limits: Limits): readonly Check[] =>
+  machine === null
+    ? []
+    : [
+        (node) => withoutLabel(node, machine),
+        (node) => withoutArch(node, machine.requires.arch),
+        (node) => withoutMemory(node, machine, limits),
+        (node) => withoutDevice(node, machine),
+      ];
 
 const refuseNodes = (nodes: readonly NodeRecord[], checks: readonly Check[]): (Refusal | null)[] =>
   nodes.map((node, position) => firstRefusal(checks, node, position));
@@ -184,6 +199,42 @@ const withoutVolumes = (node: NodeRecord, home: string | null): Refusal | null =
 /** Refuses the node if both architectures are known and differ. */
 const otherArch = ({ arch }: NodeRecord, image: string | null): Refusal | null =>
   image === null || arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
+
+function withoutLabel(node: NodeRecord, { requires }: MachineNeeds): Refusal | null {
+  for (const [label, required] of Object.entries(requires.labels ?? {})) {
+    const value = labelOf(node, label);
+    if (value !== required) return { kind: 'other_label', label, required, value };
+  }
+  return null;
+}
+
+const withoutArch = ({ arch }: NodeRecord, required: string | undefined): Refusal | null =>
+  required === undefined || arch === required
+    ? null
+    : { kind: 'not_required_arch', arch, required };
+
+/**
+ * Refuses the node if the memory limits of its containers and of this one exceed its memory. A node
+ * that does not report its memory takes every limit.
+ */
+function withoutMemory(
+  node: NodeRecord,
+  { memory, memoryHeld }: MachineNeeds,
+  { memoryOvercommit }: Limits,
+): Refusal | null {
+  if (memory === null || node.memory_bytes === null) return null;
+  const room = Math.floor(node.memory_bytes * memoryOvercommit);
+  const free = Math.max(0, room - (memoryHeld.get(node.id) ?? 0));
+  return memory <= free ? null : { kind: 'no_memory', needed: memory, free };
+}
+
+function withoutDevice(node: NodeRecord, machine: MachineNeeds): Refusal | null {
+  for (const [device, needed] of Object.entries(machine.requires.devices ?? {})) {
+    const free = freeDevices(node, device, machine).length;
+    if (free < needed) return { kind: 'no_device', device, needed, free };
+  }
+  return null;
+}
 
 function withoutDataset(copies: DatasetCopies, position: number): Refusal | null {
   const dataset = copies.unobtainable(position);

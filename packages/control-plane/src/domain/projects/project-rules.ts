@@ -50,6 +50,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     build_args: given.build_args ?? {},
     watch_paths: given.watch_paths ?? [],
     members: given.members ?? [],
+    requires: given.requires ?? {},
     domains: given.domains ?? [],
     cors_origins: given.cors_origins ?? [],
     datasets,

@@ -45,6 +45,7 @@ const TABLES = {
   project_secrets: {},
   volume_copies: {},
   unmanaged_containers: {},
+  device_leases: {},
   domain_claims: {},
   prefix_claims: {},
   deploy_keys: {},

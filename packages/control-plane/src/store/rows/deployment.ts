@@ -21,6 +21,7 @@ type Later =
   | 'build_target'
   | 'build_args'
   | 'submodules'
+  | 'requires'
   | 'git_lfs';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
@@ -52,6 +53,7 @@ export function deploymentColumns({
     ...defined({
       settings: jsonColumn(settings),
       domain_prefix: settings?.domain_prefix,
+      memory_bytes: settings?.memory_bytes,
       placement: jsonColumn(placement),
       losses: jsonColumn(losses),
       datasets: jsonColumn(datasets),
@@ -165,6 +167,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   const {
     settings,
     domain_prefix: _copy,
+    memory_bytes: _memory,
     error_code: _code,
     error_message: _message,
     placement,
@@ -227,6 +230,7 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   build_args: {},
   submodules: PROJECT_DEFAULTS.submodules,
   git_lfs: PROJECT_DEFAULTS.git_lfs,
+  requires: {},
   watch_paths: [],
   volumes: [],
 });

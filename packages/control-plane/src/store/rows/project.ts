@@ -23,6 +23,7 @@ export function settingColumns({
   volumes,
   domains,
   cors_origins,
+  requires,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -35,6 +36,7 @@ export function settingColumns({
       members: jsonColumn(members),
       domains: jsonColumn(domains),
       cors_origins: jsonColumn(cors_origins),
+      requires: jsonColumn(requires),
       submodules: flagColumn(submodules),
       git_lfs: flagColumn(git_lfs),
       build_args: jsonColumn(build_args),
@@ -60,6 +62,8 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   members: JSON.parse(row.members) as ProjectRecord['members'],
   domains: JSON.parse(row.domains) as ProjectRecord['domains'],
   cors_origins: JSON.parse(row.cors_origins) as ProjectRecord['cors_origins'],
+  requires: JSON.parse(row.requires) as ProjectRecord['requires'],
+  replace_set: row.replace_set !== 0,
   submodules: row.submodules !== 0,
   git_lfs: row.git_lfs !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
