@@ -149,8 +149,7 @@ export function parseRequires(lines: readonly string[]): Requires | { bad: strin
     const [, what, key = '', value] = /^(label|arch|device):([^=]+)(?:=(.*))?$/.exec(line) ?? [];
     if (what === 'label' && value !== undefined) labels[key] = value;
     else if (what === 'arch' && value === undefined) arch = key;
-    else if (what === 'device' && /^\d*$/.test(value ?? '1'))
-      devices[key] = Number(value ?? 1);
+    else if (what === 'device' && /^\d*$/.test(value ?? '1')) devices[key] = Number(value ?? 1);
     else return { bad: line };
   }
   const requires: Requires = {};

@@ -71,9 +71,8 @@ export async function devicesOf(
   ).flat();
   const listed = Array.isArray(DiscoveredDevices) ? listedOf(DiscoveredDevices) : null;
   const known =
-    listed?.map(
-      (one) => inFiles.find((d) => d.kind === one.kind && d.name === one.name) ?? one,
-    ) ?? inFiles;
+    listed?.map((one) => inFiles.find((d) => d.kind === one.kind && d.name === one.name) ?? one) ??
+    inFiles;
   const devices: Record<string, string[]> = {};
   for (const { kind, name } of distinct(known)) (devices[kind] ??= []).push(name);
   return devices;

@@ -43,6 +43,14 @@ it.each([
   ]);
 });
 
+it('devices reach the engine as CDI names', () => {
+  expect(createBody(SPEC).HostConfig?.DeviceRequests).toBeUndefined();
+  const devices = ['nvidia.com/gpu=0', 'vendor.com/nic=eth1'];
+  expect(createBody({ ...SPEC, devices }).HostConfig?.DeviceRequests).toEqual([
+    { Driver: 'cdi', DeviceIDs: devices },
+  ]);
+});
+
 it.each([
   'HOSTALIASES',
   'GLIBC_TUNABLES',

@@ -49,7 +49,10 @@ const DOCS = {
   on_dataset_change: 'what to do when a dataset of the project has a new version',
 } as const;
 /** `env` and `domains` have commands of their own. */
-const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains', 'requires'], docs: DOCS });
+const createFlags = flagsOf(ProjectCreate, {
+  leaveOut: ['name', 'env', 'domains', 'requires'],
+  docs: DOCS,
+});
 const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains', 'requires'], docs: DOCS });
 const DATASET: Option = {
   flags: '--dataset <name:mode:path>',
@@ -444,9 +447,7 @@ function requiresOf({ requires }: Options): { requires?: Requires } {
   if (lines.includes('none')) return { requires: {} };
   const parsed = parseRequires(lines);
   if ('bad' in parsed)
-    throw usage(
-      `--requires ${parsed.bad}: write label:NAME=VALUE, arch:ARCH or device:KIND=COUNT`,
-    );
+    throw usage(`--requires ${parsed.bad}: write label:NAME=VALUE, arch:ARCH or device:KIND=COUNT`);
   return { requires: parsed };
 }
 

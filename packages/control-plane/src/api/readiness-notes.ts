@@ -105,7 +105,9 @@ async function unlimitedNotes({ nodes, log }: Deps): Promise<string[]> {
     const count = await nodes.countUnlimited();
     if (count === 0) return [];
     const runs = counted(count, 'deployment has', 'deployments have');
-    return [`${runs} no memory limit (memory_bytes): placement counts no memory for a container without one`];
+    return [
+      `${runs} no memory limit (memory_bytes): placement counts no memory for a container without one`,
+    ];
   } catch (error) {
     log.debug({ err: error }, 'could not count deployments without a memory limit');
     return [];

@@ -95,8 +95,7 @@ export function createNodeStore(
     setDrain: (id, drain, expected) => setDrain(parts, id, drain, expected),
     setSchedulable: (id, schedulable) => setSchedulable(parts, id, schedulable),
     setLabels: (id, labels) => setLabels(parts, id, labels),
-    room: () =>
-      db.snapshot(async (tx) => roomOf(tx, await memory.all(tx), DEFAULT_LIMITS.leaseMs)),
+    room: () => db.snapshot(async (tx) => roomOf(tx, await memory.all(tx), DEFAULT_LIMITS.leaseMs)),
     countUnlimited: () => countUnlimited(db),
     markDeleting: (id, now) => markNodeDeleting(parts, id, now),
     announce: (states) => announceStates(parts, states),

@@ -15,11 +15,7 @@ type LeaseRow = Row<'device_leases'>;
 /** The states in which a deployment with a node has a container, or is about to have one. */
 const ON_NODE = ['deploying', 'running'] as const;
 
-export async function roomOf(
-  tx: Tx,
-  nodes: readonly NodeRecord[],
-  leaseMs: number,
-): Promise<Room> {
+export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
   const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
   return { memory: new Map(memory), leases: await leasesOf(tx, rows, nodes, leaseMs) };
@@ -108,6 +104,7 @@ async function leasesOf(
     .where('kind', 'in', ['deploy', 'retire'])
     .groupBy(['deployment_id', 'node_id'])
     .execute();
+  const removing = await beingRemoved(tx, null, []);
   const mayHave = (id: string, nodeId: string): boolean => {
     const d = deployments.find((one) => one.id === id);
     if (d === undefined) return false;
@@ -115,11 +112,13 @@ async function leasesOf(
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
     if (node.containers.some((c) => c.labels[LABELS.deployment] === id)) return true;
+    if (removing.some((one) => one.node_id === nodeId && one.deployment_id === id)) return true;
     const last = work.find((one) => one.deployment_id === id && one.node_id === nodeId);
     if (last === undefined) return false;
     // A lost task can start a container until its agent has noticed the loss.
     return (
-      Number(last.open) > 0 || (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
+      Number(last.open) > 0 ||
+      (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
     );
   };
   return rows.map(({ node_id, kind, name, deployment_id, returns_to }) => ({

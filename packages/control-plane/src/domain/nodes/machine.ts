@@ -38,19 +38,16 @@ export const machineOf = (input: NodeRegister): Machine => ({
 
 const numberOf = (value: unknown, max: number): number | null =>
   typeof value === 'number' && value > 0 && value <= max ? value : null;
-const wholeOf = (value: number | null): number | null => (value === null ? null : Math.round(value));
+const wholeOf = (value: number | null): number | null =>
+  value === null ? null : Math.round(value);
 
 const entriesOf = (value: unknown): [string, unknown][] =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.entries(value)
-    : [];
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.entries(value) : [];
 
 const labelsOf = (value: unknown): Labels =>
   Object.fromEntries(
     entriesOf(value)
-      .filter(
-        (entry): entry is [string, string] => isLabelKey(entry[0]) && isLabelValue(entry[1]),
-      )
+      .filter((entry): entry is [string, string] => isLabelKey(entry[0]) && isLabelValue(entry[1]))
       .slice(0, MAX_LABELS),
   );
 
