@@ -1,6 +1,6 @@
 /**
- * What a machine has, and what a project requires of the machine that runs it: labels,
- * architecture, memory, devices (docs/placement.md).
+ * Labels, architecture, memory and devices: what a machine has, and what a project requires of the
+ * machine that runs it (docs/placement.md).
  */
 import { type Static, Type } from 'typebox';
 
@@ -99,7 +99,7 @@ export type NodePatch = Static<typeof NodePatch>;
 export const MAX_REQUIRED = 16;
 const ARCH = '^[a-z0-9][a-z0-9_/.-]{0,39}$';
 
-/** What a node must have to run the project. Takes effect with the next deployment. */
+/** Requirements of a project for its node. They take effect with the next deployment. */
 export const Requires = Type.Object(
   {
     labels: Type.Optional(

@@ -144,7 +144,7 @@ export type Facts = {
   /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
   /**
-   * What Berth's containers hold on the nodes. Only read if a deployment waits for a node and needs
+   * Memory and devices that Berth's containers hold on the nodes. Only read if a deployment waits for a node and needs
    * memory or devices.
    */
   room?: Room;

@@ -1,6 +1,6 @@
 /**
- * What an agent reports about its machine, and the labels of admins. A bad value of a report is
- * ignored, so that it never breaks a registration. Pure.
+ * Reads what an agent reports about its machine, and checks the labels of admins. A bad value of a
+ * report is ignored, so that it never breaks a registration. Pure.
  */
 import {
   type Devices,

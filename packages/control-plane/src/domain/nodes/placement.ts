@@ -54,7 +54,7 @@ export type Question = {
   needs: readonly Need[];
   /** The node that has the project's volumes; null or absent: any node is possible. */
   home?: string | null;
-  /** What the deployment needs of the machine; null or absent: nothing. */
+  /** Labels, architecture, memory and devices that the deployment needs; null or absent: none. */
   machine?: MachineNeeds | null;
 };
 

@@ -1,6 +1,6 @@
 /**
- * What Berth's containers hold on the nodes: memory by their limits, and devices by leases. A
- * device belongs to one container at a time.
+ * Memory and devices that Berth's containers hold on the nodes: memory by their limits, devices by
+ * leases. A device belongs to one container at a time.
  *
  *   a deployment is assigned ──▶ lease (taken)
  *   its node confirms that the container is gone ──▶ (row removed)
@@ -36,7 +36,7 @@ export const NO_ROOM_TAKEN: Room = { memory: new Map(), leases: [] };
 /** A lease to write. `replaces`: the deployment in the present row; null: there is no row. */
 export type DeviceTake = Omit<DeviceLease, 'holders'> & { replaces: string | null };
 
-/** What a deployment needs of a machine, and what is held there. */
+/** The needs of a deployment, and what others hold on the machines. */
 export type MachineNeeds = {
   requires: Requires;
   /** Memory limit; null: none. */

@@ -224,7 +224,7 @@ export type Tables = {
     health_detail: string | null;
     losses: Json;
     datasets: Json | null;
-    /** Of `settings`, for sums by node. */
+    /** A copy of the value in `settings`, for sums by node. */
     memory_bytes: Generated<number | null>;
     waiting: string | null;
     /** The reason why the deployment waits, as data; null in rows that an older version wrote. */
