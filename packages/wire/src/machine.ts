@@ -27,9 +27,9 @@ const LABEL_RULE =
 export const LABEL_KEY_RULE = `must have ${LABEL_RULE.replace('“-”', '“-”, “/”')}`;
 export const LABEL_VALUE_RULE = `must have ${LABEL_RULE}`;
 
-const matches = (pattern: string): ((text: unknown) => text is string) => {
+const matches = (pattern: string): ((text: unknown) => boolean) => {
   const rule = new RegExp(pattern);
-  return (text): text is string => typeof text === 'string' && rule.test(text);
+  return (text) => typeof text === 'string' && rule.test(text);
 };
 export const isLabelKey = matches(LABEL_KEY);
 export const isLabelValue = matches(LABEL_VALUE);

@@ -70,11 +70,11 @@ export async function devicesOf(
     await Promise.all((CDISpecDirs ?? []).map((folder) => devicesIn(folder, log)))
   ).flat();
   const listed = Array.isArray(DiscoveredDevices) ? listedOf(DiscoveredDevices) : null;
-  const known =
+  const all =
     listed?.map((one) => inFiles.find((d) => d.kind === one.kind && d.name === one.name) ?? one) ??
     inFiles;
   const devices: Record<string, string[]> = {};
-  for (const { kind, name } of distinct(known)) (devices[kind] ??= []).push(name);
+  for (const { kind, name } of distinct(all)) (devices[kind] ??= []).push(name);
   return devices;
 }
 
@@ -114,7 +114,7 @@ const byName = (a: Device, b: Device): number =>
 async function devicesIn(folder: string, log: Pick<Logger, 'debug'>): Promise<Device[]> {
   const names = await readdir(folder).catch(() => []);
   const files = names.filter((name) => /\.(json|ya?ml)$/.test(name)).sort();
-  const found = await Promise.all(
+  const devices = await Promise.all(
     files.slice(0, MAX_FILES).map((name) =>
       readSpec(join(folder, name)).catch((error: unknown) => {
         log.debug({ err: error, file: join(folder, name) }, 'could not read a CDI file');
@@ -122,7 +122,7 @@ async function devicesIn(folder: string, log: Pick<Logger, 'debug'>): Promise<De
       }),
     ),
   );
-  return found.flat();
+  return devices.flat();
 }
 
 async function readSpec(path: string): Promise<Device[]> {

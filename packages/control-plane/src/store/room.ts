@@ -117,8 +117,7 @@ async function leasesOf(
     if (last === undefined) return false;
     // A lost task can start a container until its agent has noticed the loss.
     return (
-      Number(last.open) > 0 ||
-      (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
+      last.open > 0 || (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
     );
   };
   return rows.map(({ node_id, kind, name, deployment_id, returns_to }) => ({
@@ -269,5 +268,5 @@ export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Prom
     .where('deployments.memory_bytes', 'is', null)
     .where('nodes.memory_bytes', 'is not', null)
     .executeTakeFirstOrThrow();
-  return Number(row.count);
+  return row.count;
 }

@@ -101,8 +101,13 @@ describe('placement by what a machine has', () => {
 });
 
 describe('what an agent reports', () => {
-  const report = (over: object): NodeRegister =>
-    ({ hostname: 'a', role: 'deploy', host_ip: '1', max_storage: 1, ...over }) as NodeRegister;
+  const report = (over: object): NodeRegister => ({
+    hostname: 'a',
+    role: 'deploy',
+    host_ip: '1',
+    max_storage: 1,
+    ...over,
+  });
   it('bad values are ignored, each by itself', () => {
     expect(
       machineOf(

@@ -60,7 +60,9 @@ const devicesOf = (value: unknown): Devices =>
   );
 
 const namesOf = (names: unknown): string[] =>
-  Array.isArray(names) ? [...new Set(names.filter(isDeviceName))].slice(0, MAX_DEVICES) : [];
+  Array.isArray(names)
+    ? [...new Set(names.filter((name): name is string => isDeviceName(name)))].slice(0, MAX_DEVICES)
+    : [];
 
 /** Returns the value of a label, or null. A label of an admin wins. */
 export const labelOf = (

@@ -23,7 +23,7 @@ import {
   type Refusals,
 } from './refusal.ts';
 import { labelOf } from './machine.ts';
-import { freeDevices, type MachineNeeds } from './room.ts';
+import { freeDevices, type Held, type MachineNeeds, NOTHING_HELD } from './room.ts';
 import type { Facts, Limits } from '../deployments/facts.ts';
 import type { NodeLoss, NodeRecord } from '../platform/records.ts';
 
@@ -168,15 +168,18 @@ const checksOf = (
   (node, position) => noRoom(node, copies, position),
 ];
 
-const machineChecks = (machine: MachineNeeds | null, limits: Limits): readonly Check[] =>
-  machine === null
-    ? []
-    : [
-        (node) => withoutLabel(node, machine),
-        (node) => withoutArch(node, machine.requires.arch),
-        (node) => withoutMemory(node, machine, limits),
-        (node) => withoutDevice(node, machine),
-      ];
+function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly Check[] {
+  if (machine === null) return [];
+  // Read once and not for each node, because there can be 10,000 nodes.
+  const labels = Object.entries(machine.requires.labels ?? {});
+  const devices = Object.entries(machine.requires.devices ?? {});
+  const equal = new Map<string, Refusal>();
+  return [
+    (node) => withoutLabel(node, labels, equal),
+    (node) => withoutArch(node, machine.requires.arch),
+    (node) => withoutRoom(node, machine, devices, limits),
+  ];
+}
 
 const refuseNodes = (nodes: readonly NodeRecord[], checks: readonly Check[]): (Refusal | null)[] =>
   nodes.map((node, position) => firstRefusal(checks, node, position));
@@ -200,10 +203,19 @@ const withoutVolumes = (node: NodeRecord, home: string | null): Refusal | null =
 const otherArch = ({ arch }: NodeRecord, image: string | null): Refusal | null =>
   image === null || arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
 
-function withoutLabel(node: NodeRecord, { requires }: MachineNeeds): Refusal | null {
-  for (const [label, required] of Object.entries(requires.labels ?? {})) {
+function withoutLabel(
+  node: NodeRecord,
+  labels: readonly (readonly [string, string])[],
+  equal: Map<string, Refusal>,
+): Refusal | null {
+  for (const [label, required] of labels) {
     const value = labelOf(node, label);
-    if (value !== required) return { kind: 'other_label', label, required, value };
+    if (value === required) continue;
+    // Nodes with the same value share one refusal, which makes it cheap to count them.
+    const key = `${label} ${value ?? ''}`;
+    const refusal = equal.get(key) ?? { kind: 'other_label', label, required, value };
+    equal.set(key, refusal);
+    return refusal;
   }
   return null;
 }
@@ -213,27 +225,35 @@ const withoutArch = ({ arch }: NodeRecord, required: string | undefined): Refusa
     ? null
     : { kind: 'not_required_arch', arch, required };
 
+function withoutRoom(
+  node: NodeRecord,
+  { memory, held }: MachineNeeds,
+  devices: readonly (readonly [string, number])[],
+  limits: Limits,
+): Refusal | null {
+  const onNode = held.get(node.id) ?? NOTHING_HELD;
+  const refusal = memory === null ? null : withoutMemory(node, memory, onNode, limits);
+  if (refusal !== null) return refusal;
+  for (const [device, needed] of devices) {
+    const free = freeDevices(node, device, onNode).length;
+    if (free < needed) return { kind: 'no_device', device, needed, free };
+  }
+  return null;
+}
+
 /**
  * Refuses the node if the memory limits of its containers and of this one exceed its memory. A node
  * that does not report its memory takes every limit.
  */
 function withoutMemory(
-  node: NodeRecord,
-  { memory, memoryHeld }: MachineNeeds,
+  { memory_bytes }: NodeRecord,
+  needed: number,
+  held: Held,
   { memoryOvercommit }: Limits,
 ): Refusal | null {
-  if (memory === null || node.memory_bytes === null) return null;
-  const room = Math.floor(node.memory_bytes * memoryOvercommit);
-  const free = Math.max(0, room - (memoryHeld.get(node.id) ?? 0));
-  return memory <= free ? null : { kind: 'no_memory', needed: memory, free };
-}
-
-function withoutDevice(node: NodeRecord, machine: MachineNeeds): Refusal | null {
-  for (const [device, needed] of Object.entries(machine.requires.devices ?? {})) {
-    const free = freeDevices(node, device, machine).length;
-    if (free < needed) return { kind: 'no_device', device, needed, free };
-  }
-  return null;
+  if (memory_bytes === null) return null;
+  const free = Math.max(0, Math.floor(memory_bytes * memoryOvercommit) - held.memory);
+  return needed <= free ? null : { kind: 'no_memory', needed, free };
 }
 
 function withoutDataset(copies: DatasetCopies, position: number): Refusal | null {

@@ -41,10 +41,13 @@ export type MachineNeeds = {
   requires: Requires;
   /** Memory limit; null: none. */
   memory: number | null;
-  memoryHeld: ReadonlyMap<string, number>;
-  /** Held devices by node, as `kind=name`. */
-  devicesHeld: ReadonlyMap<string, ReadonlySet<string>>;
+  /** By node; a node without an entry holds nothing. */
+  held: ReadonlyMap<string, Held>;
 };
+
+/** `memory`: sum of limits in bytes. `devices`: held devices as `kind=name`. */
+export type Held = { memory: number; devices: ReadonlySet<string> };
+export const NOTHING_HELD: Held = { memory: 0, devices: new Set() };
 
 /** A version that is stopped before the new one starts, so that its room is free. */
 export type Freed = {
@@ -69,19 +72,24 @@ export function machineNeeds(
   return {
     requires: settings.requires,
     memory: settings.memory_bytes,
-    memoryHeld: withoutFreed(memory, freed),
-    devicesHeld: heldDevices(leases, [own, freed?.id ?? null]),
+    held: heldBy(memory, heldDevices(leases, [own, freed?.id ?? null]), freed),
   };
 }
 
-function withoutFreed(
-  memory: ReadonlyMap<string, number>,
+function heldBy(
+  memory: Room['memory'],
+  devices: ReadonlyMap<string, ReadonlySet<string>>,
   freed: Freed | null,
-): ReadonlyMap<string, number> {
-  const bytes = freed?.settings.memory_bytes ?? null;
-  if (freed === null || freed.node_id === null || bytes === null) return memory;
-  const held = memory.get(freed.node_id) ?? 0;
-  return new Map(memory).set(freed.node_id, Math.max(0, held - bytes));
+): Map<string, Held> {
+  const held = new Map<string, Held>();
+  for (const [id, bytes] of memory) held.set(id, { ...NOTHING_HELD, memory: bytes });
+  for (const [id, names] of devices) held.set(id, { memory: memory.get(id) ?? 0, devices: names });
+  const before = held.get(freed?.node_id ?? '');
+  if (freed !== null && freed.node_id !== null && before !== undefined) {
+    const left = before.memory - (freed.settings.memory_bytes ?? 0);
+    held.set(freed.node_id, { ...before, memory: Math.max(0, left) });
+  }
+  return held;
 }
 
 /** Leases that only the deployments of `except` hold are free for this one. */
@@ -100,14 +108,11 @@ function heldDevices(
 
 /** Returns the names of the free devices of a kind, in the order of the node. */
 export const freeDevices = (
-  node: Pick<NodeRecord, 'id' | 'devices'>,
+  { devices }: Pick<NodeRecord, 'devices'>,
   kind: string,
-  { devicesHeld }: Pick<MachineNeeds, 'devicesHeld'>,
-): readonly string[] => {
-  const names = node.devices[kind] ?? [];
-  const held = devicesHeld.get(node.id);
-  return held === undefined ? names : names.filter((name) => !held.has(`${kind}=${name}`));
-};
+  held: Held,
+): readonly string[] =>
+  (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
 
 /**
  * Returns the leases that the deployment takes on a node that placement chose. Prefers the devices
@@ -124,7 +129,7 @@ export function devicesToTake(
   const isOfFreed = (row: DeviceLease | undefined): boolean =>
     freed !== null && row !== undefined && row.holders.includes(freed.id);
   return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
-    freeDevices(node, kind, needs)
+    freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
       .map((name) => ({ name, row: rowOf(kind, name) }))
       .toSorted((a, b) => Number(isOfFreed(b.row)) - Number(isOfFreed(a.row)))
       .slice(0, count)
