@@ -85,7 +85,7 @@ const PLAIN: NodeRecord = {
 };
 
 /** Requires a label, memory and a device; every node has other containers. */
-const REQUIRED: Question['machine'] = {
+const REQUIRED: NonNullable<Question['machine']> = {
   requires: { labels: { zone: 'a' }, arch: 'amd64', devices: { 'v.example/gpu': 1 } },
   memory: 8e9,
   held: new Map(

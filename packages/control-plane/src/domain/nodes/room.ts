@@ -86,8 +86,8 @@ function heldBy(
   for (const [id, names] of devices) held.set(id, { memory: memory.get(id) ?? 0, devices: names });
   const before = held.get(freed?.node_id ?? '');
   if (freed !== null && freed.node_id !== null && before !== undefined) {
-    const left = before.memory - (freed.settings.memory_bytes ?? 0);
-    held.set(freed.node_id, { ...before, memory: Math.max(0, left) });
+    const others = before.memory - (freed.settings.memory_bytes ?? 0);
+    held.set(freed.node_id, { ...before, memory: Math.max(0, others) });
   }
   return held;
 }
