@@ -124,3 +124,56 @@ test('a deployment gets its device, another one waits for it, and /readyz counts
       'without one',
   );
 }, 60_000);
+
+test('without memory for two versions the old one stops first; with `rolling` set it waits', async () => {
+  const own = await createApi();
+  onTestFinished(() => own.close());
+  const world = await createWorld(own);
+  await register(own, { hostname: 'node-1', role: 'deploy', memory_bytes: 1e9 });
+  const project = await createProject(own, { memory_bytes: 600_000_000 });
+  const built = async (): Promise<string> => {
+    const id = await deploy(own, project);
+    await tick(own, id);
+    await world.built();
+    return id;
+  };
+  const show = async (id: string) =>
+    (await own.call('getDeployment', { params: { id } })).json as {
+      status: string;
+      waiting: string | null;
+      events: { message: string }[];
+    };
+  const first = await built();
+  expect(await world.started(first)).toMatchObject({ replace: 'rolling', memory_bytes: 6e8 });
+
+  const second = await built();
+  await tick(own, second);
+  const starting = await show(second);
+  expect(starting.status).toBe('deploying');
+  const says = starting.events.map((event) => event.message);
+  const noRoom = says.findIndex((text) => text.includes('there is no room for two versions'));
+  expect(says[noRoom]).toContain('600000000 bytes needed, 400000000 bytes free');
+  expect(noRoom).toBeLessThan(says.findIndex((text) => text.startsWith('assigned to node-1')));
+  expect(await world.work(world.home, { host_port: 32_002 })).toMatchObject({
+    replace: 'recreate',
+    replaces: first,
+  });
+  await own.driver.advance(second, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.7',
+    host_port: 32_002,
+  });
+  // Until the old container is removed, its memory is not free for others.
+  const { memory } = await own.stores.nodes.room();
+  expect(memory.get(world.home)).toBe(1.2e9);
+  await world.work(world.home, {});
+  expect((await own.stores.nodes.room()).memory.get(world.home)).toBe(6e8);
+
+  await own.call('patchProject', { params: { id: project }, body: { replace: 'rolling' } });
+  const third = await built();
+  await tick(own, third);
+  const waiting = await show(third);
+  expect(waiting).toMatchObject({ status: 'built' });
+  expect(waiting.waiting).toContain('node-1 has too little free memory');
+  expect((await show(second)).status).toBe('running');
+}, 60_000);
