@@ -257,16 +257,19 @@ export const forgetDevices = (
 
 /**
  * Returns the number of deployments without a memory limit on nodes that report their memory:
- * placement counts 0 bytes for each of them.
+ * placement counts 0 bytes for each of them. 0 if no deployment has a limit, because then placement
+ * compares no memory.
  */
 export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Promise<number> {
   const row = await kysely
     .selectFrom('deployments')
     .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
-    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .select((eb) => [
+      eb.fn.countAll<number>().as('all'),
+      eb.fn.count<number>('deployments.memory_bytes').as('limited'),
+    ])
     .where('deployments.status', 'in', [...ON_NODE])
-    .where('deployments.memory_bytes', 'is', null)
     .where('nodes.memory_bytes', 'is not', null)
     .executeTakeFirstOrThrow();
-  return row.count;
+  return row.limited === 0 ? 0 : row.all - row.limited;
 }

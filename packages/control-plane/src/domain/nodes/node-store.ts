@@ -108,7 +108,7 @@ export type NodeStore = {
   room(): Promise<Room>;
   /**
    * Returns the number of deployments on nodes with a known memory that have no memory limit:
-   * placement counts 0 bytes for each.
+   * placement counts 0 bytes for each. 0 if none has a limit.
    */
   countUnlimited(): Promise<number>;
   /** Marks the node for deletion. Idempotent. Throws not_found. */
