@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { type RunningProcess, startProcess, untilReady } from '@berth/testbed/process';
+import { FIRST_CLAIM } from '@berth/wire/gateway';
 import { deriveKeys } from '../packages/gateway/src/keys.ts';
 import { createSessions } from '../packages/gateway/src/session.ts';
 import { summary } from './stats.ts';
@@ -150,6 +151,7 @@ async function policyServer(): Promise<PolicyServer> {
     id: `id${i}`,
     name: `p${i}`,
     hosts: [`p${i}.${BASE}`],
+    host_claims: [{ host: `p${i}.${BASE}`, claim: FIRST_CLAIM }],
   }));
   const body = JSON.stringify({
     projects,

@@ -156,6 +156,18 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
         `  await rename('a', 'b');\n  return readFile('b', 'utf8');\n};\n`,
       null,
     ],
+    'packages/cli/src/cipher.ts': [
+      `import { createDecipheriv } from 'node:crypto';\nexport const f = createDecipheriv;\n`,
+      'berth(cipher-in-seal)',
+    ],
+    [`${cp}/domain-cipher.ts`]: [
+      `import * as crypto from 'node:crypto';\nexport const f = crypto.createCipheriv;\n`,
+      'berth(cipher-in-seal)',
+    ],
+    'packages/kit/src/seal.ts': [
+      `import { createCipheriv } from 'node:crypto';\nexport const f = createCipheriv;\n`,
+      null,
+    ],
     'packages/cli/src/cookie.ts': [
       "export const f = (headers: Record<string, string>): string[] => (headers['x'] ?? " +
         `'').split(';').map((pair) => pair.trim());\n`,
@@ -465,6 +477,20 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     ],
     [`${cp}/secrets/store.ts`]: [imports('../store/tasks.ts'), ARROW],
     [`${cp}/secrets/flow.ts`]: [imports('../flow/deployment.ts'), ARROW],
+    [`${cp}/forges/ok.ts`]: [
+      imports('./x.ts', '../domain/plan.ts', '@berth/kit/limit', 'node:https'),
+      null,
+    ],
+    [`${cp}/forges/store.ts`]: [imports('../store/tasks.ts'), ARROW],
+    [`${cp}/forges/notify.ts`]: [imports('../notify/post.ts'), ARROW],
+    [`${cp}/forges/wire.ts`]: [imports('@berth/wire/vocabulary'), ARROW],
+    [`${cp}/notify/ok.ts`]: [
+      imports('./x.ts', '../domain/plan.ts', '@berth/kit/limit', 'node:https', 'nodemailer'),
+      null,
+    ],
+    [`${cp}/notify/flow.ts`]: [imports('../flow/deployment.ts'), ARROW],
+    [`${cp}/notify/forges.ts`]: [imports('../forges/send-status.ts'), ARROW],
+    [`${cp}/notify/library.ts`]: [imports('yaml'), ARROW],
     [`${cp}/routing/ok.ts`]: [
       imports(
         '../domain/plan.ts',

@@ -86,22 +86,15 @@ export const SCRIPTS = {
   },
   'soak.ts': {
     name: 'soak',
-    does: 'redeploys under load through the real Traefik',
+    does: 'redeploys under load through the real Traefik, with budgets of disk and database (root)',
     options: {
-      '--minutes': 'NUMBER of minutes with random kill -9 (10)',
-      '--redeploys': 'NUMBER of redeployments instead',
-      '--seed': 'NUMBER',
-    },
-  },
-  'day.ts': {
-    name: 'day',
-    does: 'plays a small team’s day: deployments, clean-ups, retention, rollbacks (root)',
-    options: {
-      '--projects': 'NUMBER (30)',
-      '--deployments': 'NUMBER (500)',
-      '--gigabytes': 'NUMBER: size of all images (20)',
-      '--keep': 'NUMBER of kept releases (5)',
-      '--clean-ups': 'NUMBER (8)',
+      '--redeploys': 'NUMBER of redeployments; nothing is killed',
+      '--minutes': 'NUMBER of minutes with random kill -9 instead (10)',
+      '--projects': 'NUMBER (4)',
+      '--gigabytes': 'NUMBER: size of all images (1 MB each)',
+      '--keep': 'NUMBER of kept releases (3)',
+      '--clean-ups': 'NUMBER of clean-ups in between (1)',
+      '--seed': 'NUMBER: seed of the kills',
     },
   },
   'faults.ts': {

@@ -169,6 +169,20 @@ const searchableName = {
   },
 };
 
+const CIPHER = /^create(Cipher|Decipher)iv$/;
+
+/** Each further copy of the cipher would choose its own nonce, tag length and order of parts. */
+const cipherInSeal = {
+  create(context: Context) {
+    return {
+      Identifier(node: Node & { name: string }) {
+        if (CIPHER.test(node.name))
+          context.report({ node, message: 'Encrypt with @berth/kit/seal: seal and unseal.' });
+      },
+    };
+  },
+};
+
 // oxlint loads a plugin from its default export.
 // oxlint-disable-next-line import/no-default-export
 export default {
@@ -180,5 +194,6 @@ export default {
     'one-doc-comment': oneDocComment,
     'no-conditional-spread': noConditionalSpread,
     'searchable-name': searchableName,
+    'cipher-in-seal': cipherInSeal,
   },
 };

@@ -863,8 +863,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     });
 
     it('an error of a field uses the words of the form', async () => {
+      const message = 'the host must be one of 127.0.0.1';
+      const errors = [{ field: 'git_url', rule: 'host', message }];
       await page.route('**/api/repository-looks', (sent) =>
-        sent.fulfill(problemOf(422, 'git_url: the host must be one of 127.0.0.1')),
+        sent.fulfill(problemOf(422, `git_url: ${message}`, errors)),
       );
       await open('/projects/new');
       await field('Git address').fill('https://github.com/acme/x');

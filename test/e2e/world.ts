@@ -31,6 +31,7 @@ export async function whyNot(proxy: ProxyKind = 'built-in'): Promise<string | un
   return whyNoOwnEngine();
 }
 
+type Agents = Parameters<typeof startPlatform>[0]['agents'];
 export type WorldOptions = {
   /** Settings of the gateway; left out: no gateway. */
   gateway?: Parameters<typeof startPlatform>[0]['gateway'];
@@ -40,7 +41,9 @@ export type WorldOptions = {
   /** Address on which the control plane and the git server listen. Default: 127.0.0.1. */
   address?: (engine: Engine) => string;
   /** Default: one builder and one deploy node. */
-  agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
+  agents?: (engine: Engine) => Agents | Promise<Agents>;
+  /** A private engine without images, of which nothing is kept (needs root). */
+  freshEngine?: true;
   /**
    * A separate registry, which a test may kill. The default registry keeps the images of earlier
    * runs, so base layers are pushed once.
@@ -65,7 +68,8 @@ export async function startWorld(options: WorldOptions): Promise<World> {
     for (const end of stops.splice(0).toReversed()) await end();
   };
   try {
-    const engine = await startEngine({ dir: join(toolsDir, 'testbed') });
+    const fresh = options.freshEngine === true;
+    const engine = await startEngine({ dir: join(toolsDir, 'testbed'), private: fresh, fresh });
     stops.push(() => engine.stop());
     await ensureBaseImages(engine, options.images ?? ['busybox:stable']);
     const registry = await startRegistry({
@@ -81,7 +85,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       ...(options.address === undefined ? {} : { address: options.address(engine) }),
     });
     stops.push(() => git.stop());
-    const agents = options.agents?.(engine) ?? [
+    const agents = (await options.agents?.(engine)) ?? [
       { name: 'builder-1', role: 'builder' as const, engine },
       { name: 'node-1', role: 'deploy' as const, engine },
     ];

@@ -335,8 +335,9 @@ async function stopParts(parts: AgentParts): Promise<void> {
 }
 
 /**
- * Makes the registry writable again if a clean-up of this process or a previous one could not.
- * Until then no image can be pushed, and another clean-up might never follow.
+ * Makes the registry writable again if a clean-up, of this process or of a previous one, left it
+ * read-only. Until then no image can be pushed, and no later clean-up might come that would repair
+ * it.
  */
 async function keepRegistryWritable(
   { collector }: RegistryParts,

@@ -48,8 +48,8 @@ const ip: Parser<string> = (t) => {
 };
 const MIN_PORTS = 100;
 /**
- * Requires a minimum number of ports: with fewer, a released port would soon be used by another
- * project.
+ * Requires a minimum number of ports: with fewer, a different project would soon use a released
+ * port.
  */
 const portRange: Parser<Ports> = (t) => {
   const [, first = 0, last = 0] = (/^(\d{1,5})-(\d{1,5})$/.exec(t) ?? []).map(Number);
@@ -387,7 +387,7 @@ export const AGENT_SETTINGS = {
 export type AgentOptions = Values<typeof AGENT_SETTINGS> & {
   /** Name under which the node registers. */
   nodeName: string;
-  /** The environment variables that the agent's tools receive; they receive no others. */
+  /** The only environment variables that the agent's tools receive. */
   inherit: NodeJS.ProcessEnv;
   logFormat: 'json' | 'pretty';
 };

@@ -66,8 +66,8 @@ export async function makePrivate(path: string): Promise<void> {
 }
 
 /**
- * Removes a folder with its contents and returns the freed bytes. A file with another hard link
- * frees no bytes.
+ * Removes a folder with its contents and returns the freed bytes. A file that has a second hard
+ * link frees no bytes.
  */
 export async function removeTree(path: Buffer | string): Promise<number> {
   const base = typeof path === 'string' ? Buffer.from(path) : path;

@@ -1,5 +1,5 @@
 /**
- * The reason for which work was stopped from outside. It is the reason of the work's abort signal.
+ * Why work was stopped from outside. It is the reason of the work's abort signal.
  *
  * cancelled   the control plane cancelled the task: clean up, then report `cancelled`
  * lost        another attempt has the task, or the task has ended: clean up, report nothing

@@ -147,10 +147,12 @@ function healthNeeds(deployment: DeploymentItem, { nameOf }: Platform): Attentio
  * of the same release.
  */
 function nextOfHealth({ health, rolled_back_from }: DeploymentItem, name: string): string {
-  if (health?.status !== 'drifted') return `berth status ${name}`;
-  const isOfSettings = health.detail?.includes(' changed since ') === true;
-  if (!isOfSettings) return `berth restart ${name}`;
-  return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : `berth status ${name}`;
+  const see = `berth status ${name}`;
+  if (health?.status !== 'drifted') return see;
+  if (health.cause === 'container_differs') return `berth restart ${name}`;
+  // A control plane of an earlier version sends no cause.
+  if (health.cause !== 'settings_changed') return see;
+  return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : see;
 }
 
 /** A control plane of the previous version does not send `certificate`. */

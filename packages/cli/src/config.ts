@@ -25,7 +25,7 @@ export const SETTINGS = {
   NO_COLOR: { doc: 'Any value: no colours, and one line for each change', parse: text },
   BROWSER: {
     doc: 'Program that `login` and `open` start with an address',
-    shown: 'the program of the system',
+    shown: 'the opener of the system (`open` or `xdg-open`)',
     parse: text,
   },
 } as const;

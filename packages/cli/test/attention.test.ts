@@ -138,28 +138,26 @@ test('the projects of a silent node move before it is deleted, because the delet
 });
 
 test('a drift asks for a new build only if the settings changed; a full disk names the command that shows what uses it', async () => {
-  const drifted = (project_id: string, detail: string, rest: object = {}): object => ({
+  const drifted = (project_id: string, cause: string | undefined, rest: object = {}): object => ({
     id: project_id,
     project_id,
     generation: 1,
     status: 'running',
-    health: { status: 'drifted', since: '2026-11-23T12:00:00.000Z', detail },
+    health: { status: 'drifted', since: '2026-11-23T12:00:00.000Z', detail: 'it differs', cause },
     node_id: 'id-full',
     ...rest,
   });
-  const settings =
-    'the project’s env changed since this deployment; deploy the project to apply the change';
   const full = node('full', { disk: { free: 5e9, total: 100e9 } });
   const { needs } = await overview(
     clientOf(
-      ['a', 'b', 'c'].map((name) => project(name, {})),
+      ['a', 'b', 'c', 'd'].map((name) => project(name, {})),
       [full, node('roomy', { disk: { free: 50e9, total: 100e9 } })],
       [
-        drifted('a', settings),
-        drifted('b', 'its container is named svc-b-g2 instead of svc-b'),
-        drifted('c', 'the project’s env changed since the rollback from deployment 2', {
-          rolled_back_from: 2,
-        }),
+        drifted('a', 'settings_changed'),
+        drifted('b', 'container_differs'),
+        drifted('c', 'settings_changed', { rolled_back_from: 2 }),
+        // A control plane of an earlier version sends no cause.
+        drifted('d', undefined),
       ],
     ),
   );
@@ -167,6 +165,7 @@ test('a drift asks for a new build only if the settings changed; a full disk nam
     ['drifted', 'berth deploy a'],
     ['drifted', 'berth restart b'],
     ['drifted', 'berth status c'],
+    ['drifted', 'berth status d'],
     ['disk', 'berth node disk id-full, which shows what uses it'],
   ]);
 });

@@ -54,7 +54,7 @@ describe('a control plane of another version', () => {
       'older, without the path',
       `${major}.${minor - 1}.0`,
       404,
-      problem(404, 'not_found', 'the path GET /api/projects does not exist'),
+      { ...problem(404, 'not_found', 'it is not here'), unknown_path: true },
     ],
     ['newer, with an answer of another form', `${major + 1}.0.0`, 200, { projects: [] }],
     [
@@ -89,12 +89,17 @@ describe('a control plane of another version', () => {
     expect(err).toContain('note: the control plane');
   });
 
+  test('an older one that does not mark unknown paths: the versions are a note', async () => {
+    const body = problem(404, 'not_found', 'the path GET /api/projects does not exist');
+    const url = await another(`${major}.${minor - 1}.0`, 404, body);
+    const { code, err } = await ask(url, 'project', 'list');
+    expect(code).toBe(1);
+    expect(err).toContain('note: the control plane');
+  });
+
   test('the same version with an unknown path is an ordinary failure', async () => {
-    const url = await another(
-      BERTH_VERSION,
-      404,
-      problem(404, 'not_found', 'the path GET /api/projects does not exist'),
-    );
+    const body = { ...problem(404, 'not_found', 'it is not here'), unknown_path: true };
+    const url = await another(BERTH_VERSION, 404, body);
     expect(await ask(url, 'project', 'list')).toMatchObject({
       code: 1,
       err: expect.not.stringContaining('version'),

@@ -407,6 +407,60 @@ describe('which project', () => {
   });
 });
 
+describe('logs --previous', () => {
+  /** The agent reports that the container of the deployment ended with this line. */
+  async function ended(deployment_id: string, text: string): Promise<void> {
+    const at = '2026-11-23T12:00:00.000Z';
+    const exit = {
+      ...{ deployment_id, container_id: deployment_id, container: 'svc', exit_code: 0 },
+      ...{ out_of_memory: false, error: null, started_at: at, finished_at: at, truncated: false },
+      lines: [{ at, stream: 'stdout', text }],
+    };
+    const body = { node_id: world.home, exits: [exit] };
+    expect((await served.api.call('agentExits', { body })).json).toEqual({ stored: 1 });
+  }
+  async function failedBuild(id: string): Promise<string> {
+    const deployment = await request(served.api, id);
+    await tick(served.api, deployment);
+    const error = { code: 'build_step_failed', message: 'RUN npm ci exited with 1' };
+    await world.work(world.builder, { status: 'failed', result: { error } });
+    return deployment;
+  }
+
+  test('prints the version that ran before the running one, past deployments that never ran', async () => {
+    const { id, name } = await project();
+    const first = await world.live(id);
+    await failedBuild(id);
+    const third = await world.live(id);
+    await ended(first, 'line of the first version');
+    // The newest deployment failed: the third one still runs.
+    await failedBuild(id);
+    for (const argv of [
+      [name, '--previous'],
+      [third, '--previous'],
+    ]) {
+      const { code, out, err } = await who.berth(['logs', ...argv]);
+      expect({ code, out }, err).toEqual({ code: 0, out: 'line of the first version\n' });
+    }
+    const none = await who.berth(['logs', first, '--previous']);
+    expect(none).toMatchObject({ code: 1, err: expect.stringContaining('no version') });
+  });
+
+  test('a container that ended before its version went live ran too', async () => {
+    const { id, name } = await project();
+    const first = await request(served.api, id);
+    await tick(served.api, first);
+    await world.built();
+    await tick(served.api, first);
+    const error = { code: 'container_exited', message: 'exit code 1' };
+    await world.work(world.home, { status: 'failed', result: { error } });
+    await ended(first, 'no database');
+    await failedBuild(id);
+    const { code, out, err } = await who.berth(['logs', name, '--previous']);
+    expect({ code, out }, err).toEqual({ code: 0, out: 'no database\n' });
+  });
+});
+
 describe('a control plane that goes away during a deployment', () => {
   test('says so, reads on when it answers again, and reports the end', async () => {
     const { id, name } = await project();

@@ -1,6 +1,7 @@
 /** Settings of the parts of the control plane, from the configuration. */
 import { isIP } from 'node:net';
 import { derived, type Live } from '@berth/kit/live';
+import type { OperatorNote } from '@berth/wire/system';
 import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import { PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
@@ -127,27 +128,34 @@ function reservedPrefixes(config: Config): string[] {
  */
 const MIN_SECRET_LENGTH = 32;
 
-function notesOf(config: Config): string[] {
-  const notes: string[] = [];
+function notesOf(config: Config): OperatorNote[] {
+  const notes: OperatorNote[] = [];
+  const add = (kind: OperatorNote['kind'], text: string): void => void notes.push({ kind, text });
   const node = nodeWarning(process.versions.node);
-  if (node !== null) notes.push(node);
+  if (node !== null) add('node_version', node);
   if (config.AGENT_SECRET === undefined)
-    notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
+    add(
+      'setting_missing',
+      'AGENT_SECRET is not set: every agent is accepted; for development only',
+    );
   if (config.GATEWAY_SECRET === undefined)
-    notes.push(
+    add(
+      'setting_missing',
       'GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a ' +
         'project',
     );
   for (const name of ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET'] as const)
     if (config[name]?.some((secret) => secret.length < MIN_SECRET_LENGTH) === true)
-      notes.push(
+      add(
+        'other',
         `${name} has a secret of fewer than ${MIN_SECRET_LENGTH} characters: create one with ` +
           'openssl rand -hex 32',
       );
   if (config.REGISTRY_ADDR === undefined)
-    notes.push('REGISTRY_ADDR is not set: nothing can be built or deployed');
+    add('setting_missing', 'REGISTRY_ADDR is not set: nothing can be built or deployed');
   if (config.PROXY_PROBE_URLS === undefined)
-    notes.push(
+    add(
+      'setting_missing',
       'PROXY_PROBE_URLS is not set: a route counts as live SETTLE_TIME after the proxy fetched ' +
         'it, without a check',
     );
@@ -155,11 +163,15 @@ function notesOf(config: Config): string[] {
     config.PUBLIC_URL.startsWith('https:') &&
     !config.PROXY_PROBE_URLS.some((url) => url.startsWith('https:'))
   )
-    notes.push(
+    add(
+      'other',
       'PROXY_PROBE_URLS has no https address: an entry point that only redirects cannot ' +
         'confirm that the proxy reaches a node; add an https address',
     );
   if (config.AUTH_SERVICE_URL === undefined)
-    notes.push('AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed');
+    add(
+      'setting_missing',
+      'AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed',
+    );
   return notes;
 }

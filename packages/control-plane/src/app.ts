@@ -73,7 +73,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
-    for (const note of parts.settings.notes) log.warn(note);
+    for (const { text } of parts.settings.notes) log.warn(text);
     const { changes, driver, source, policy, presence, uptime, limits, sendNotice } = parts;
     return {
       server,

@@ -242,7 +242,8 @@ export const SETTINGS = {
   TRUSTED_PROXIES: {
     doc:
       'Addresses and networks (CIDR) of proxies whose X-Forwarded-For is trusted, ' +
-      'comma-separated; loopback, linklocal and uniquelocal are allowed names; or none',
+      'comma-separated. The names loopback, linklocal and uniquelocal are allowed; `none` ' +
+      'trusts no proxy',
     default: 'loopback',
     parse: networks,
   },

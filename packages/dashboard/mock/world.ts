@@ -278,6 +278,7 @@ function usual(): Kept {
             problem:
               'svc-minutes may run on; remove it by hand (docker rm -f svc-minutes), then: ' +
               'berth node removed node-c svc-minutes',
+            unmanaged_container: 'svc-minutes',
           },
         ],
       },

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ApiError } from '@berth/wire/client';
 import { describe, expect, it } from 'vitest';
-import { besideFields, fieldErrors } from '../src/parts/problem.tsx';
+import { besideFields, fieldErrors, problemText } from '../src/parts/problem.tsx';
 
 const SRC = join(import.meta.dirname, '../src');
 const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
@@ -46,6 +46,33 @@ describe('an error of the server stands at its field or once at the form', () =>
     ['no answer', new Error('x'), { rest: null }],
   ])('%s', (_what, error, beside) =>
     expect(besideFields(error, ['name', 'projects'])).toEqual(beside),
+  );
+
+  it.each<[string, unknown, string]>([
+    [
+      'one field',
+      refused([['git_url', 'the host is unknown']]),
+      'Git address: the host is unknown',
+    ],
+    [
+      'two fields',
+      refused([
+        ['env.A', 'is wrong'],
+        ['branch', 'is wrong'],
+      ]),
+      'Env.A: is wrong (and 1 more)',
+    ],
+    ['no fields', refused([]), 'the detail'],
+    [
+      'a conflict with its own sentence',
+      new ApiError(409, 'env_conflict', 'remove it first', {
+        ...{ type: 't', title: 'T', status: 409, detail: 'd', code: 'env_conflict' },
+        errors: [{ field: 'name', rule: 'env_conflict', message: 'is a name' }],
+      }),
+      'remove it first',
+    ],
+  ])('the sentence names fields like their controls: %s', (_what, error, text) =>
+    expect(problemText(error)).toBe(text),
   );
 
   it('every change has its error on the page', () => {

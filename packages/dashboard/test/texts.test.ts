@@ -1,5 +1,4 @@
 /** Texts that the pages compute: times, sizes, colors of log lines, searches. */
-import { sizeText } from '@berth/wire/size-text';
 import { describe, expect, test } from 'vitest';
 import { piecesOf, plainText } from '../src/parts/ansi.ts';
 import { matcherOf } from '../src/parts/match.ts';
@@ -44,14 +43,6 @@ describe('times', () => {
     [273_600_000, '3 d 4 h'],
   ])('%d ms are “%s”', (ms, text) => expect(durationText(ms)).toBe(text));
 });
-
-test.each([
-  [0, '0 B'],
-  [1023, '1023 B'],
-  [1536, '1.5 KiB'],
-  [20 * 2 ** 30, '20.0 GiB'],
-  [2 ** 60, '1024 PiB'],
-])('%d bytes are “%s”', (bytes, text) => expect(sizeText(bytes)).toBe(text));
 
 describe('log lines', () => {
   test('colors apply, and end', () =>

@@ -17,7 +17,7 @@ export type HashThreadData = { counter: BigInt64Array; pace: Pace };
 
 const { counter, pace } = workerData as HashThreadData;
 const breathe = createBreather(pace);
-/** Hashing one full buffer takes less than 0.5 ms. The thread can rest between two of them. */
+/** Hashing one full buffer takes less than 0.5 ms. The thread can rest between two buffers. */
 const buffer = Buffer.allocUnsafeSlow(128 * 1024);
 /**
  * Flags that open without blocking and without following links, because the file might have been

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { childEnvironment, toolsDir } from './config.ts';
 import type { Engine } from './engine-handle.ts';
 import { layBusybox, layNode } from './root-fs.ts';
-import { messageOf } from './wait.ts';
+import { messageWithCause } from './wait.ts';
 
 export type BaseImage = 'busybox:stable' | 'node:24-slim';
 
@@ -93,7 +93,7 @@ async function pull(
       await engine.docker(['pull', '--quiet', 'busybox:stable'], { deadlineMs: 8_000 });
     await writeHub(true);
   } catch (error) {
-    log(`image hub unreachable: ${messageOf(error).split('\n').at(-1)}`);
+    log(`image hub unreachable: ${messageWithCause(error).split('\n').at(-1)}`);
     await writeHub(false);
     return false;
   }
@@ -101,7 +101,7 @@ async function pull(
     await engine.docker(['pull', '--quiet', image], { deadlineMs: 180_000 });
     return true;
   } catch (error) {
-    log(`${image} cannot be pulled: ${messageOf(error).split('\n').at(-1)}`);
+    log(`${image} cannot be pulled: ${messageWithCause(error).split('\n').at(-1)}`);
     await writeHub(false);
     return false;
   }

@@ -11,7 +11,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Argv, type RunningProcess, run, startProcess } from './process.ts';
-import { messageOf, waitFor } from './wait.ts';
+import { messageWithCause, waitFor } from './wait.ts';
 
 /** Network of all cables; each cable and each switch takes one /24 of it. */
 export const cableNetwork = '10.99.0.0/16';
@@ -73,7 +73,7 @@ export async function startSwitch(options: NetworkOptions): Promise<Switch> {
     return await wireSwitch(holder, options);
   } catch (error) {
     await holder.stop(0);
-    throw new Error(`cannot create a network: ${messageOf(error)}\n${holder.tail()}`, {
+    throw new Error(`cannot create a network: ${messageWithCause(error)}\n${holder.tail()}`, {
       cause: error,
     });
   }

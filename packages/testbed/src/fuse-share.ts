@@ -22,7 +22,7 @@ import {
   statOf,
   untilReady,
 } from './process.ts';
-import { messageOf, waitFor } from './wait.ts';
+import { messageWithCause, waitFor } from './wait.ts';
 
 export interface FuseShareOptions {
   /** The folder that is shown, as it is on the server. */
@@ -82,7 +82,7 @@ export async function missingForFuse(): Promise<string | undefined> {
     return undefined;
   } catch (error) {
     // A container can have the device and lack the permission to mount.
-    return messageOf(error).replaceAll('\n', ' ');
+    return messageWithCause(error).replaceAll('\n', ' ');
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }

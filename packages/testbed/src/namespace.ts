@@ -14,7 +14,7 @@ import { cableNetwork, layCable, type NetworkOptions, runs, type Switch } from '
 import { findProgram } from './config.ts';
 import { membersOf, onlyChild } from './process-tree.ts';
 import { type Argv, type RunningProcess, run, signalProcess, startProcess } from './process.ts';
-import { messageOf, waitFor } from './wait.ts';
+import { messageWithCause, waitFor } from './wait.ts';
 
 export interface Namespace {
   /** Process id of the first process inside, seen from here. Killing it ends everything inside. */
@@ -73,7 +73,7 @@ export async function startNamespace(options: NamespaceOptions): Promise<Namespa
     return await furnish(holder, options);
   } catch (error) {
     await holder.stop(0);
-    throw new Error(`cannot create namespaces: ${messageOf(error)}\n${holder.tail()}`, {
+    throw new Error(`cannot create namespaces: ${messageWithCause(error)}\n${holder.tail()}`, {
       cause: error,
     });
   }
@@ -167,7 +167,7 @@ async function startSlirp(
   } catch (error) {
     options.log(
       'slirp4netns does not work here, builds inside the engine cannot reach the outside: ' +
-        messageOf(error),
+        messageWithCause(error),
     );
     await slirp.stop(0);
     return undefined;

@@ -47,7 +47,7 @@ export async function waitFor<T>(
       if (!(error instanceof CutShort) || last === undefined) last = error;
     }
     if (performance.now() - started >= deadlineMs) {
-      const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
+      const why = last === undefined ? '' : `; last error: ${messageWithCause(last)}`;
       throw new WaitTimeout(`timed out after ${deadlineMs} ms: ${name}${why}`, { cause: last });
     }
     await sleep(
@@ -75,7 +75,7 @@ async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   }
 }
 
-export function messageOf(error: unknown): string {
+export function messageWithCause(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   // fetch hides the reason (ECONNREFUSED) in its cause.
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;

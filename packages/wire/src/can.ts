@@ -44,7 +44,7 @@ const BEING_DELETED = 'it is being deleted';
 
 /**
  * Returns why the action is not possible, as the end of a sentence; null if it is possible. A
- * repeated stop is possible.
+ * stopped project can be stopped again.
  */
 export function whyNotProject(
   action: ProjectAction,

@@ -4,7 +4,9 @@ import { Placement } from './node.ts';
 import {
   CommitId,
   DEPLOYMENT_STATES,
+  HEALTH_CAUSES,
   HEALTH_STATES,
+  type HealthCause,
   Id,
   ImageDigest,
   literals,
@@ -53,6 +55,12 @@ export const Health = Type.Object({
   status: literals(HEALTH_STATES),
   since: Time,
   detail: orNull(Type.String()),
+  cause: Type.Optional(
+    Type.Unsafe<HealthCause>({
+      ...literals(HEALTH_CAUSES),
+      description: 'absent: another cause, or a control plane of an earlier version',
+    }),
+  ),
 });
 export type Health = Static<typeof Health>;
 

@@ -355,5 +355,7 @@ export const ProblemDocument = Type.Object({
    * body.
    */
   retry_after: Type.Optional(Type.Integer()),
+  /** For 404: this version of Berth has no such path. Absent if the path has no such resource. */
+  unknown_path: Type.Optional(Type.Literal(true)),
 });
 export type ProblemDocument = Static<typeof ProblemDocument>;

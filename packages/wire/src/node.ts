@@ -285,6 +285,11 @@ export const Drain = Type.Object({
       deployment_id: Id,
       moving_to: orNull(Type.String({ description: 'id of the deployment that will take over' })),
       problem: orNull(Type.String()),
+      unmanaged_container: Type.Optional(
+        Type.String({
+          description: 'the container that only a person can remove; absent: another reason',
+        }),
+      ),
     }),
   ),
 });

@@ -176,7 +176,7 @@ const settable = {
   }),
   domains: Type.Array(Domain, {
     maxItems: MAX_DOMAINS,
-    description: 'custom domains, beside the host of `domain_prefix`',
+    description: 'custom domains, in addition to the host of `domain_prefix`',
   }),
 };
 

@@ -30,6 +30,21 @@ export const BackupEntry = Type.Object({
   ),
 });
 
+/**
+ * Kinds of notes of /readyz. setting_missing: a setting is not set, which can be a decision.
+ * node_version: Node.js is old. older_agents: agents are older than the control plane.
+ * certificates: hosts have no good certificate. other: every other problem.
+ */
+export const NOTE_KINDS = [
+  'setting_missing',
+  'node_version',
+  'older_agents',
+  'certificates',
+  'other',
+] as const;
+export const OperatorNote = Type.Object({ kind: literals(NOTE_KINDS), text: Type.String() });
+export type OperatorNote = Static<typeof OperatorNote>;
+
 export const SystemReadiness = Type.Object({
   status: literals(['ready', 'degraded', 'not_ready']),
   parts: Type.Array(
@@ -45,6 +60,11 @@ export const SystemReadiness = Type.Object({
   notes: Type.Array(Type.String(), {
     description: 'warnings about settings, certificates and nodes',
   }),
+  warnings: Type.Optional(
+    Type.Array(OperatorNote, {
+      description: 'the notes with their kinds; absent: an earlier version answers',
+    }),
+  ),
 });
 export type SystemReadiness = Static<typeof SystemReadiness>;
 

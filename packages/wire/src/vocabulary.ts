@@ -148,6 +148,18 @@ export const isOpenTask = (s: TaskState): boolean => s === 'pending' || s === 'r
 
 export const HEALTH_STATES = ['healthy', 'unhealthy', 'unknown', 'drifted'] as const;
 export type HealthState = (typeof HEALTH_STATES)[number];
+/**
+ * Causes of a health that clients or Berth decide by; other causes are only in its text.
+ * image_health_check: the HEALTHCHECK of the image fails (`unhealthy`). container_differs: the
+ * container differs from the deployment (`drifted`). settings_changed: settings of the project
+ * changed after the deployment, and a deployment applies them (`drifted`).
+ */
+export const HEALTH_CAUSES = [
+  'image_health_check',
+  'container_differs',
+  'settings_changed',
+] as const;
+export type HealthCause = (typeof HEALTH_CAUSES)[number];
 
 export const REPLACE_MODES = ['rolling', 'recreate'] as const;
 export type ReplaceMode = (typeof REPLACE_MODES)[number];

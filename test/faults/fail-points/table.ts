@@ -79,7 +79,7 @@ export const FAIL_POINTS: readonly Point[] = [
   plane('claim.before.retire', 'a lease is written, not committed'),
   plane(
     'claim.after',
-    'a lease exists, its agent got no answer: it claims again, which voids the first lease',
+    'a lease exists, its agent got no answer: the agent claims again, which voids the first lease',
   ),
   plane('report.before.build', 'a report has arrived, nothing of it is stored'),
   plane('report.before.deploy', 'a report has arrived, nothing of it is stored'),
@@ -206,14 +206,17 @@ export const FAIL_POINTS: readonly Point[] = [
 
   // ── a drain moves volumes from the second node to the first ──────────────────────────────────────────────────────────
   ...commit('volumes', 'both ends have proven the copy', 'volume move'),
-  of('control-plane', 'volume move')('move.chunk', 'a chunk has passed, its sender got no answer'),
+  of('control-plane', 'volume move')(
+    'move.chunk',
+    'the receiver has the chunk; the sender has no answer yet',
+  ),
   of('control-plane', 'volume move')(
     'report.before.move',
-    'an end of the move has reported, nothing of it is stored',
+    'one of the two nodes has reported; the control plane has not stored the report',
   ),
   of('control-plane', 'volume move')(
     'report.after.move',
-    'an end of the move has reported, its agent got no answer',
+    'one of the two nodes has reported; its agent got no answer',
   ),
   of('second node', 'volume move')('move.send', 'nothing is sent, the project is stopped'),
   of('second node', 'volume move')(

@@ -27,7 +27,7 @@ const shownAt = ({ get }: Hosts, prefix: string): Promise<string | null> =>
   );
 
 /** `wrong` is called for each answer of another project. */
-export function startHostLoad(
+function startHostLoad(
   hosts: Hosts,
   {
     perSecond,

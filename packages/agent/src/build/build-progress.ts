@@ -104,7 +104,8 @@ export function rawJsonReader(emit: Emit): ProgressReader {
     step.streams.stdout.end();
     step.streams.stderr.end();
     if (v.error !== undefined && v.error !== '') {
-      // Ignore "context canceled": parallel steps report it after another step has failed.
+      // Ignore "context canceled": when one step fails, the steps that run beside it report this
+      // error.
       if (!/context canceled/.test(v.error) || failed === null)
         failed =
           failed !== null && !/context canceled/.test(failed.error)
@@ -177,7 +178,7 @@ export function plainReader(emit: Emit): ProgressReader {
         steps.set(number, step);
         return logSystem(step, emit, step.name);
       }
-      // The builder repeats the header of a step after output of another step.
+      // When output of different steps alternates, the builder repeats the header of a step.
       if (stepName(text) === existing.name || text === '...') return;
       const error = /^ERROR: (.*)$/.exec(text)?.[1];
       if (error !== undefined) {

@@ -8,7 +8,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 
 /** Maximum size of the file in bytes. Only when it is full must the builder wait. */
 const MAX_BYTES = 1024 ** 3;
-/** Number of messages that are taken before other work of the agent gets a turn. */
+/** After this many messages, the spool pauses, so that the agent can do its other work. */
 const AT_ONCE = 50;
 
 export type SpoolOptions = {

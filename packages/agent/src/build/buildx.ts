@@ -250,8 +250,9 @@ function buildCommand(
     ...args.argv,
     ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
     ...(spec.noCache ? ['--no-cache'] : []),
-    // Without a namespace, a project could put files into a cache mount that another project’s
-    // build executes. The argument comes last, so that no argument of the project can override it.
+    // Without a namespace, a project could put files into a cache mount, and a build of a different
+    // project would execute them. The argument comes last, so that no argument of the project can
+    // override it.
     ...['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`],
     ...['--file', spec.dockerfile, '--tag', spec.tag, '--', spec.context],
   ];
@@ -448,7 +449,9 @@ const BARE_SYNTAX = /(unknown (instruction|flag): \S+)/i;
 const NEWER_SYNTAX =
   /<<-?\s*["']?[A-Za-z_]|^\s*(?:COPY|ADD|RUN|FROM|HEALTHCHECK)\s[^\n]*--(?:link|parents|exclude|checksum|chmod|keep-git-dir|security|network|mount|start-interval|unpack)\b/im;
 
-/** Explains an instruction or flag that the frontend does not support; null for another failure. */
+/**
+ * Explains an instruction or flag that the frontend does not support; null for any other failure.
+ */
 function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
   const [, what, kind] = UNKNOWN_SYNTAX.exec(text) ?? BARE_SYNTAX.exec(text) ?? [];
   if (what === undefined || !/dockerfile|solve/i.test(text)) return null;

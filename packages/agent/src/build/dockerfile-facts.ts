@@ -1,8 +1,8 @@
 /**
- * Reads the stages of a Dockerfile and the TCP ports that they expose. The result fills in a form,
- * so it can skip what it cannot resolve. Any user can write the file, and this code runs in the
- * process of all builds, so time and memory must grow only with the length of the file: each
- * instruction, value and list has a limit, and no regular expression can backtrack.
+ * Reads the stages of a Dockerfile and the TCP ports that they expose. The result prefills the
+ * dashboard's form, so it can skip what it cannot resolve. Any user can write the file, and this
+ * code runs in the process of all builds, so time and memory must grow only with the length of the
+ * file: each instruction, value and list has a limit, and no regular expression can backtrack.
  */
 import { MAX_PARTS_FOUND } from '@berth/wire/repository-look';
 
@@ -95,8 +95,8 @@ function begun(rest: string, stages: readonly Stage[], global: Env): Stage {
 }
 
 /**
- * Matches words, which can contain quoted blanks. Each alternative begins with another character,
- * and only an unclosed quote is read twice.
+ * Matches words, which can contain quoted blanks. No two alternatives begin with the same
+ * character, so nothing is read twice except an unclosed quote.
  */
 const WORDS = /(?:"[^"]*"|'[^']*'|[^\s"'])+|["']/g;
 const isName = (text: string): boolean => /^[A-Za-z_]\w*$/.test(text);

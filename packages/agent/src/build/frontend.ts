@@ -31,8 +31,8 @@ export function syntaxOf(dockerfile: string): string | null {
   return null;
 }
 /**
- * Returns the frontend of a Dockerfile in JSON; never null, because such a file always has its own
- * frontend.
+ * Returns the frontend of a Dockerfile in JSON; never null, because a Dockerfile in JSON always
+ * names its frontend.
  */
 function syntaxOfJson(text: string): string {
   let syntaxes: unknown[] = [];

@@ -1,11 +1,11 @@
 /**
  * Finds the images that a Dockerfile names, and refuses images of other projects in Berth's
  * registry. The builder reads every repository of the registry with one account, so without this
- * check a build could copy the image of a project that its author cannot see. Any user can write
- * the file. Versions of BuildKit read some forms differently; in this case each reading is checked.
- * The check can therefore refuse a form that no BuildKit accepts, but never misses one that some
- * BuildKit accepts. Images in ONBUILD of a base image are not in the file; `sourcePolicy` makes
- * BuildKit refuse them.
+ * check, the author of a Dockerfile could copy the image of a project that they must not see. Any
+ * user can write the file. Versions of BuildKit read some forms differently; the check then covers
+ * each reading. It can refuse a form that no BuildKit accepts, but it never passes a forbidden form
+ * that some BuildKit accepts. Images in ONBUILD of a base image are not in the file; `sourcePolicy`
+ * makes BuildKit refuse them.
  */
 import { ipv4Inside } from '@berth/kit/mapped-address';
 import { TaskFailure } from '../failures.ts';
@@ -110,8 +110,8 @@ function check(
   let end = 0;
   for (let at = 0; at < lines.length; at += 1) {
     const [, first = ''] = WORD.exec(lines[at] ?? '') ?? [];
-    // Also check lines inside another instruction, because the end of a here-document is hard to
-    // find.
+    // Also check lines that seem to be inside an instruction, because the end of a here-document is
+    // hard to find.
     if (at < end && !begins(first, (lines[at] ?? '').trim(), escape)) continue;
     const { text, next } = instruction(lines, at, reading);
     joined += text.length;
@@ -382,8 +382,8 @@ class Lexer {
     const [start, name = '', sign = ''] =
       /^\{([A-Za-z_]\w*)(:?[-+?]|[}])?/.exec(this.word.slice(this.at, this.at + MAX_VALUE)) ?? [];
     if (start === undefined || sign === '' || depth > MAX_DEPTH) {
-      // For another modifier, such as the removal of a prefix, the rest is unknown, even if the
-      // variable is empty.
+      // With any other modifier, such as the removal of a prefix, the rest of the value is unknown,
+      // even if the variable is empty.
       this.at = this.word.length;
       return UNKNOWN;
     }

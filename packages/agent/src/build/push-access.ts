@@ -31,8 +31,8 @@ export async function untilRefused(
   for (let waitMs = firstMs; ; waitMs = NEXT_CHECK_MS) {
     await pause(waitMs, signal);
     if ((await ask()) === null) continue;
-    // Check again after one refusal: a busy token server can cause it, and docker’s own retry can
-    // succeed.
+    // Check again after one refusal: a busy token server can cause it, and the retry that docker
+    // makes can succeed.
     await pause(firstMs, signal);
     const refusal = await ask();
     if (refusal !== null) return refusal;

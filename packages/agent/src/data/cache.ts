@@ -44,8 +44,8 @@ export type CacheDeps = {
 };
 
 /**
- * Maximum number of copies: another process can evict or replace a version that has just been
- * copied.
+ * Maximum number of times to copy one version: a second process can evict or replace a version that
+ * has just been copied.
  */
 const MAX_TRIES = 5;
 
@@ -60,14 +60,13 @@ export function createCache({
     const cachedVersion = await versions.get(want.dataset_id, want.version);
     if (cachedVersion === null) return false;
     if (cachedVersion.manifest_digest === want.manifest_digest) return true;
-    // Evict the version: the version number has other content (the control plane's database was
-    // restored), or its meta file is lost.
+    // Evict the version: its content is not the requested content (the control plane's database was
+    // restored, and the number was used again), or its meta file is lost.
     if ((await evict.version(want.dataset_id, want.version)) !== null) return false;
     throw new TaskFailure(
       'dataset_copy_failed',
-      `${layout.version(want.dataset_id, want.version)} holds other files than ` +
-        `${versionText(want)} and is in use; ` +
-        'try again when no deployment mounts it',
+      `the cached copy ${layout.version(want.dataset_id, want.version)} does not match ` +
+        `${versionText(want)}, and a container uses it; stop that deployment, then try again`,
     );
   }
   return {
@@ -78,8 +77,8 @@ export function createCache({
       let copied = false;
       for (let i = 0; i < MAX_TRIES; i += 1) {
         signal.throwIfAborted();
-        // Check the cache before protecting the version: a version with other content must be
-        // evicted, which protection would prevent.
+        // Check the cache before protecting the version: a version with the wrong content must be
+        // evicted, and protection would prevent that.
         const cached = await isCached(want);
         const release = protectedVersions.add(keyOf(want.dataset_id, want.version));
         if (cached && (await versions.get(want.dataset_id, want.version)) !== null) {

@@ -50,8 +50,8 @@ export type RoundOptions = {
   onReserved(reservation: Reservation): void;
 };
 /**
- * `wrong`: these files (encoded paths) differ from the manifest. `rsyncMessage` is rsync's
- * explanation; `killed`: another process killed rsync.
+ * `wrong`: these files (encoded paths) differ from the manifest. `rsyncMessage`: rsync's
+ * explanation. `killed`: some process other than this agent killed rsync.
  */
 export type Round =
   | { kind: 'done'; staging: Staging }

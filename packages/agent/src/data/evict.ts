@@ -63,11 +63,14 @@ export function createEvict({
     ]);
     await removeStrayMeta(layout, datasetId);
     if (remaining.length > 0) return;
-    // rmdir keeps a folder that is not empty: another agent is copying into it.
+    // Ignore the error of a folder that is not empty: a second agent is copying into it.
     for (const folder of [layout.trees(datasetId), layout.dataset(datasetId)])
       await rmdir(folder).catch(() => undefined);
   }
-  /** Moves a version back from .trash. Returns false if another copy has taken its place. */
+  /**
+   * Moves a version back from .trash. Returns false if a new copy of the version is already in its
+   * place.
+   */
   async function putBack(trashed: string, datasetId: string, version: number): Promise<boolean> {
     try {
       await mkdir(layout.dataset(datasetId), { recursive: true });

@@ -8,7 +8,7 @@ import type { SweepMounts } from './sweep-mounts.ts';
 import type { Recopyable } from './recopyable.ts';
 import type { Mounts } from './mounts.ts';
 import type { CachedVersion, Versions } from './versions.ts';
-import { sizeText } from '../disk/size-text.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 
 export type DatasetSpaceDeps = {
   versions: Versions;
@@ -51,7 +51,7 @@ export function createDatasetSpace(deps: DatasetSpaceDeps): DatasetSpace {
       const freed = await evict.version(c.dataset_id, c.version);
       if (freed !== null)
         logLine(
-          `evicted ${name} v${c.version} (${sizeText(c.bytes)}), which was kept for a ` +
+          `evicted ${name} v${c.version} (${decimalSizeText(c.bytes)}), which was kept for a ` +
             'rollback, to make room; a rollback copies it again',
         );
       return freed;

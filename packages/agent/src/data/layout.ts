@@ -75,7 +75,10 @@ function checked(pattern: RegExp, text: string, what: string): string {
 /** Returns the Map key of a dataset version. */
 export const keyOf = (datasetId: string, version: number): string => `${datasetId}/v${version}`;
 
-/** Returns the version that a symlink in mounts/ points to; null for any other text. */
+/**
+ * Returns the version that the target of a symlink in mounts/ names; null if the text is no such
+ * target.
+ */
 export function targetOf(text: string): { datasetId: string; version: number } | null {
   const [, datasetId, version] =
     /^\.\.\/\.\.\/objects\/([A-Za-z0-9_-]{1,64})\/v([1-9]\d*)$/.exec(text) ?? [];

@@ -90,7 +90,7 @@ async function prepareMounts(
     return { mounts: [], datasets: [] };
   await claim(deps, task, deploymentId, context.attempt);
   const reporters = createReporters(context);
-  // The first failure aborts the other copies, because the deployment has failed.
+  // Abort the remaining copies at the first failure, because the deployment has failed.
   const failed = new AbortController();
   const signal = AbortSignal.any([context.signal, failed.signal]);
   const mounting = rows.map(async (row) => {

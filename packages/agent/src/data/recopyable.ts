@@ -1,7 +1,7 @@
 /**
- * Finds the versions that only kept releases pin and that the share still has. They are evicted
- * last, because a rollback would have to copy them again. While the engine or the control plane
- * does not answer, no version counts as recopyable.
+ * Finds versions that can be evicted and copied again later: only kept releases pin them, and the
+ * share still has them. They are evicted last, because a rollback would have to copy them again.
+ * While the engine or the control plane does not answer, no version counts as recopyable.
  */
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';

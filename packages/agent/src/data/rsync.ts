@@ -115,7 +115,10 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
   };
 }
 
-/** Exit codes after one of rsync’s processes was killed, or lost its connection to the other. */
+/**
+ * Exit codes after one of rsync’s two processes was killed, or the connection between the two
+ * broke.
+ */
 const KILLED = new Set([10, 12, 19, 20, 21, 22]);
 
 /**

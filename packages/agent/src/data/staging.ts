@@ -41,8 +41,8 @@ export const pathIn = (folder: string, encoded: string): Buffer =>
   Buffer.concat([Buffer.from(`${folder}/`), decodeName(encoded)]);
 
 /**
- * Creates `place/files`, which must not exist, and its lists. Rejects with errors of `load` and of
- * the disk.
+ * Creates the folder `place/files`, which must not exist, and the files `list` and `expected`
+ * beside it. Rejects with errors of `load` and of the disk.
  */
 export async function makeStaging(
   place: string,
@@ -100,8 +100,11 @@ export async function makeStaging(
   try {
     await inParallel(walkTree(root, load), PARALLEL, ({ path, entry }) => placeEntry(path, entry));
   } finally {
-    await list.close();
-    await expectedList.close();
+    try {
+      await list.close();
+    } finally {
+      await expectedList.close();
+    }
   }
   return made;
 }

@@ -12,6 +12,7 @@
 import { join } from 'node:path';
 import type { Limit } from '@berth/kit/limit';
 import type { CopyProgress } from '@berth/wire/dataset';
+import { decimalSizeText } from '@berth/wire/size-text';
 import { displayPath } from '@berth/wire/tree';
 import { reasonOf } from '../stopped.ts';
 import type { Reservation, StorageMeter } from '../disk/storage.ts';
@@ -22,7 +23,7 @@ import { removeTree } from '../file-system.ts';
 import { createProgressMeter, type ProgressMeter } from './progress-meter.ts';
 import { type LinkSource, sourceOfStaging } from './staging.ts';
 import type { Rescan } from './rescan.ts';
-import { countText, filesText, sizeText, timeText } from '../disk/size-text.ts';
+import { countText, filesText, timeText } from '../disk/number-text.ts';
 import { versionText, type WantedVersion } from './wanted-version.ts';
 
 export const COPY_OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
@@ -46,7 +47,10 @@ export type CopyListener = {
   onProgress(progress: CopyProgress): void;
   logLine(text: string): void;
 };
-/** The copied files and bytes. `want` can be a newer version than the requested one. */
+/**
+ * The copied files and bytes. `want`: the copied version, which can be newer than the requested
+ * version.
+ */
 export type Copied = { want: WantedVersion; files: number; bytes: number };
 
 export type Transfer = {
@@ -65,8 +69,8 @@ const NAMED_FILES = 5;
 let count = 0;
 
 /**
- * Called when the transfer switches to a newer version. Can return another transfer of that version
- * to wait for instead.
+ * Called when the transfer switches to a newer version. If a transfer of that version already runs,
+ * returns it, and this transfer waits for it instead.
  */
 export type OnMoved = (next: WantedVersion) => Transfer | null;
 
@@ -90,7 +94,8 @@ type Copying = {
   copiedBytes: number;
   workedMs: number;
   /**
-   * True if this transfer waits for another transfer of the same version, which is counted instead.
+   * True if this transfer waits for a transfer that already copies the new version. Only that
+   * transfer reports its end to `onEnded`.
    */
   handedOver: boolean;
 };
@@ -210,8 +215,8 @@ async function runRounds(copying: Copying): Promise<Copied> {
 }
 
 /**
- * Finds out which version the changed source has become, and continues with it. Returns another
- * transfer that already copies this version, or null to continue this one.
+ * The source changed during the copy: finds out which version it is now, and continues with that
+ * version. If a transfer of that version already runs, returns it; null: continue this transfer.
  */
 async function followSource(copying: Copying, round: WrongRound): Promise<Transfer | null> {
   const { deps, want, meter, logLine, ending } = copying;
@@ -287,7 +292,7 @@ async function runRound(
 type Counts = Pick<Round['staging'], 'copy' | 'linked'>;
 
 const copyingText = (want: WantedVersion, { copy, linked }: Counts): string =>
-  `copying ${versionText(want)}: ${sizeText(copy.bytes)} in ${filesText(copy.files)}; ` +
+  `copying ${versionText(want)}: ${decimalSizeText(copy.bytes)} in ${filesText(copy.files)}; ` +
   `${countText(linked.files)} already on this node`;
 
 function copiedText(
@@ -296,10 +301,10 @@ function copiedText(
   ms: number,
   copyingMs: number,
 ): string {
-  const rate = `${sizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
+  const rate = `${decimalSizeText((copy.bytes / Math.max(1, copyingMs)) * 1000)}/s`;
   const all = copy.files + linked.files;
   return (
-    `copied ${sizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
+    `copied ${decimalSizeText(copy.bytes)} of ${versionText(want)} in ${timeText(ms)}, ${rate}; ` +
     `${countText(linked.files)} of ${countText(all)} files were already on this node`
   );
 }
@@ -334,10 +339,12 @@ function createLines(
       if (now >= 10 || ms < 1_000 || (now === tenth && ms < LINE_EVERY_MS)) return;
       loggedAt = performance.now();
       tenth = now;
-      const rate = bytes_per_second === null ? '' : `, ${sizeText(bytes_per_second)}/s`;
+      const rate = bytes_per_second === null ? '' : `, ${decimalSizeText(bytes_per_second)}/s`;
       const timeLeft =
         remaining_seconds === null ? '' : `, ${timeText(remaining_seconds * 1000)} left`;
-      logLine(`${name}: ${sizeText(bytes_done)} of ${sizeText(total)}${rate}${timeLeft}`);
+      logLine(
+        `${name}: ${decimalSizeText(bytes_done)} of ${decimalSizeText(total)}${rate}${timeLeft}`,
+      );
     },
   };
 }

@@ -1,6 +1,6 @@
 /**
  * The complete dataset versions on this node, and their meta data. Each call reads the disk,
- * because another agent can share it.
+ * because a second agent can change the same folder.
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
@@ -153,7 +153,10 @@ export async function removeMeta(
 const isThere = async (path: string): Promise<boolean> =>
   (await nullIfMissing(stat(path))) !== null;
 
-/** Returns the ids of the datasets that have a folder. Ignores other names. */
+/**
+ * Returns the ids of the datasets that have a folder. Ignores folders whose name is not a dataset
+ * id.
+ */
 export async function datasetsIn(layout: Layout): Promise<string[]> {
   return ((await nullIfMissing(readdir(layout.objects))) ?? []).filter(isId);
 }

@@ -18,7 +18,7 @@ export type DiskUse = {
   stop(): Promise<void>;
 };
 export type DiskUseDeps = {
-  /** Folders whose file systems are measured: SVC_ROOT and the agent’s own folders. */
+  /** Folders whose file systems are measured: SVC_ROOT and the folders of the agent’s state. */
   folders: readonly string[];
   /** Size of the datasets in bytes; null if unknown. */
   datasets: () => number | null;

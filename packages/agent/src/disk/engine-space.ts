@@ -14,7 +14,7 @@ import { engineUse, type EngineUse, pruneBuildCache } from '../engine/engine-use
 type EngineDisk = {
   free: number;
   total: number;
-  /** True if SVC_ROOT is on another disk. */
+  /** True if the engine's disk is not the disk of SVC_ROOT. */
   isOwn: boolean;
 };
 export type EngineContents = EngineUse & {
@@ -52,7 +52,7 @@ export type EngineSpace = {
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
 
-/** Maximum time in ms to wait for another caller’s count: no count takes longer. */
+/** Maximum time in ms to wait for a count that an earlier caller started: no count takes longer. */
 const WAIT_MS = 20 * 60_000;
 
 export function createEngineSpace({
@@ -98,8 +98,8 @@ export function createEngineSpace({
         return open.counting;
       }
       const other = open;
-      // Count again if the other count began before a change, or if the task that started it has
-      // ended.
+      // Count again if the count that was waited for began before a change, or if the task that
+      // started it has ended.
       const isUsable = (): boolean => other.changes === changes && !other.signal.aborted;
       try {
         const contents = await orAbandon(other.counting, signal, WAIT_MS, 0);
@@ -143,8 +143,8 @@ async function diskOf(folder: string, other: string): Promise<EngineContents['di
     const [{ dev }, { blocks, bavail, bsize }] = await Promise.all([stat(folder), statfs(folder)]);
     return { free: bavail * bsize, total: blocks * bsize, isOwn: dev !== (await deviceOf(other)) };
   } catch (error) {
-    // The agent runs in a container without the folder, the engine is on another machine, or this
-    // user cannot read the folder.
+    // Return null: the agent runs in a container without the folder, the engine is on a remote
+    // machine, or this user cannot read the folder.
     if (['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }

@@ -16,7 +16,7 @@ import {
 } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
-import { sizeText } from './size-text.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 import type { EngineContents, EngineSpace, EngineStep } from './engine-space.ts';
 import type { ImageCandidate } from './evictable-images.ts';
 import type { Locks } from '../locks.ts';
@@ -120,8 +120,8 @@ type Now = {
 /** Maximum age in ms of a usable count, if no image or build cache was removed since. */
 export const RECENT_MS = 60_000;
 /**
- * Limit of prunes that free no space: the engine also prunes records that share their bytes with an
- * image.
+ * Maximum number of prunes in a row that free no space. A prune can free nothing, because the
+ * engine also prunes records that share their bytes with an image.
  */
 const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
@@ -238,7 +238,7 @@ const begin = ({ engine }: Keeper, wanted: number, engineOnly: boolean): Run => 
   hasBegun: false,
 });
 
-/** Tells whether the engine has its own disk. */
+/** Tells whether the engine's disk is not the disk of SVC_ROOT. */
 const hasOwnDisk = ({ engine }: Keeper): boolean => engine?.last()?.disk?.isOwn === true;
 
 /** Does the work before a round without the lock, because a count can take minutes. */
@@ -473,18 +473,18 @@ function reportFull(keeper: Keeper, full: Now | null): void {
 }
 
 const textOfImages = (bytes: number, max: number): string =>
-  `images that stay use ${sizeText(bytes)} of the ${sizeText(max)} of MAX_STORAGE: containers ` +
+  `images that stay use ${decimalSizeText(bytes)} of the ${decimalSizeText(max)} of MAX_STORAGE: containers ` +
   'need them, or Berth did not build them. ' +
-  `${sizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise ` +
+  `${decimalSizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise ` +
   'MAX_STORAGE, or move projects to another node';
 
 const stayText = (stay: readonly CachedDataset[]): string =>
-  `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
+  `${decimalSizeText(sum(stay))} of datasets are in use or kept for the last releases`;
 function textOfFull({ limits, cached }: Now): string {
   const over = Math.max(0, -Math.min(limits.budget, limits.disk));
   const stay = cached.filter(mustStay);
   return (
-    `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of ` +
+    `SVC_ROOT and running copies use ${decimalSizeText(over)} more than the ${decimalSizeText(limits.max)} of ` +
     `MAX_STORAGE; ${stayText(stay)}`
   );
 }
@@ -495,8 +495,8 @@ function noRoom(bytes: number, { limits, cached, plan }: Now): TaskFailure {
     sum(cached) - sum(stay) + sum(plan.steps.filter((step) => step.kind !== 'dataset'));
   return new TaskFailure(
     'no_room',
-    `the copy needs ${sizeText(bytes)}; ${sizeText(free)} of ${sizeText(limits.max)} are free, ` +
-      `${sizeText(evictable)} could be evicted, ${sizeText(sum(stay))} are in use or kept for ` +
+    `the copy needs ${decimalSizeText(bytes)}; ${decimalSizeText(free)} of ${decimalSizeText(limits.max)} are free, ` +
+      `${decimalSizeText(evictable)} could be evicted, ${decimalSizeText(sum(stay))} are in use or kept for ` +
       'the last releases',
   );
 }

@@ -20,7 +20,7 @@ export type RoomKeeper = {
   keep: KeepRoom;
   /** Evicts in the background. `recount`: the last count of images is too old. */
   keepLater(recount: boolean): Promise<void>;
-  /** Sets the room. Before this call, all other functions have no effect. */
+  /** Sets the room. Before this call, the functions of this object have no effect. */
   use(room: Pick<Room, 'keep'>): void;
   /** Stops the background evictions. */
   stop(): void;
@@ -62,7 +62,8 @@ export const createExpectPull =
       bytes,
       release,
       async pulled() {
-        // The image can share layers with others, so it might have added less than its size.
+        // The image can share layers with images that were already here, so it might have added
+        // less than its size.
         engine.grew(bytes || ((await imageSize(image, signal)) ?? 0));
       },
     };

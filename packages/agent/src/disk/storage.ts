@@ -20,7 +20,7 @@ export type Storage = {
  * `budget`: bytes left of MAX_STORAGE. `disk`: bytes left on the disk. `free`: the smaller one.
  * They can be negative.
  */
-export type Room = { max: number; free: number; budget: number; disk: number };
+export type CountedStorage = { max: number; free: number; budget: number; disk: number };
 export type StorageOptions = {
   root: string;
   maxStorage: number | undefined;
@@ -34,7 +34,7 @@ export type StorageMeter = {
   /** Returns the used bytes of SVC_ROOT; null before the first count. */
   used(): number | null;
   /** Waits for the first count and rejects if it fails. */
-  now(signal: AbortSignal): Promise<Room>;
+  now(signal: AbortSignal): Promise<CountedStorage>;
   reserve(bytes: number): Reservation;
   /** Adds copied bytes, or subtracts freed bytes if negative. */
   add(bytes: number): void;
@@ -81,13 +81,13 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       .finally(() => (counting = null)));
   async function firstCount(signal: AbortSignal): Promise<void> {
     for (let startedHere = false; used === null && !startedHere; ) {
-      // If another task started the count and ended, the count ended too: this task then counts
+      // If the task that started the count ended, its count ended too: then this task counts
       // itself.
       startedHere = counting === null;
       await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);
     }
   }
-  async function measure(): Promise<Room | { max: number; free: null }> {
+  async function measure(): Promise<CountedStorage | { max: number; free: null }> {
     const disk = await statfsUpwards(root);
     const max = maxStorage ?? disk.size;
     if (used === null) return { max, free: null };

@@ -15,7 +15,9 @@ export type Network = {
 export type DockerNetworks = {
   /** Returns all networks, including those that Berth did not create. */
   list(signal?: AbortSignal): Promise<Network[]>;
-  /** Returns the new network’s id; null if its addresses overlap with another network. */
+  /**
+   * Returns the new network’s id; null if its addresses overlap with those of an existing network.
+   */
   create(
     network: { name: string; subnet: string; labels: Record<string, string> },
     signal?: AbortSignal,
@@ -26,9 +28,9 @@ export type DockerNetworks = {
    */
   isUsed(id: string): Promise<boolean>;
   /**
-   * Returns the engine's default network, which build steps and containers without another network
-   * use; null if the engine has none. `isShared`: a container that is not Berth's uses it, running
-   * or stopped.
+   * Returns the engine's default network, which is used by build steps and by containers for which
+   * no network was chosen; null if the engine has none. `isShared`: a container that is not Berth's
+   * uses it, running or stopped.
    */
   defaultNetwork(signal?: AbortSignal): Promise<{ bridge: string; isShared: boolean } | null>;
   /** Returns false if the engine refuses because the network is in use. */

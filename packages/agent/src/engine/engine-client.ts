@@ -222,8 +222,8 @@ function exchangeOf<K extends Call>(
 }
 
 /**
- * Rejects a value with `..`: the engine decodes and cleans a path, so it would become another call.
- * No container or image has such a name.
+ * Rejects a value with `..`: the engine decodes and cleans a path, so the request would reach a
+ * different API call. No container or image has such a name.
  */
 function fillIn(template: string, params: Readonly<Record<string, string>>): string {
   return template.replaceAll(/\{(\w+)\}/g, (_, name: string) => {

@@ -18,7 +18,7 @@ export type EngineUse = {
   build_cache_unused: number | null;
 };
 export type ImageSize = {
-  /** Bytes of layers that no other image shares. */
+  /** Bytes of the layers that only this image has. */
   unique: number;
   /** Names as `repository:tag`; empty for an untagged image. */
   tags: string[];
@@ -27,7 +27,10 @@ export type ImageSize = {
 /** The engine sums up the size of each layer, which takes minutes on a full disk. */
 const COUNT_MS = 5 * 60_000;
 const PRUNE_MS = 10 * 60_000;
-/** Engine 20.10 refuses a disk count while another one runs, for example for another agent. */
+/**
+ * Engine 20.10 runs one disk count at a time and refuses a second one, for example of a second
+ * agent.
+ */
 const IS_COUNTING = /disk usage operation is already running/i;
 const ASK_AGAIN_MS = 2_000;
 
@@ -47,7 +50,7 @@ async function diskUsage(engine: EngineCall, signal: AbortSignal): Promise<DiskU
 export async function engineUse(engine: EngineCall, signal: AbortSignal): Promise<EngineUse> {
   const { DockerRootDir: root } = await engine.call('GET /info', { signal });
   const { LayersSize, BuildCache } = await diskUsage(engine, signal);
-  // A shared record repeats the bytes of another record or of an image.
+  // Skip shared records: their bytes are already counted in a different record or in an image.
   const records = BuildCache?.filter(({ Shared }) => Shared !== true);
   const bytesOf = (some: typeof records): number | null =>
     some?.reduce((sum, { Size = 0 }) => sum + Size, 0) ?? null;

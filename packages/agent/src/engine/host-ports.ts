@@ -100,7 +100,7 @@ export async function createHostPorts({
 /** The engine’s errors for a port that is already in use. */
 const PORT_TAKEN = /port is already allocated|address already in use/i;
 export const isPortTaken = (error: unknown): boolean =>
-  error instanceof TaskFailure && PORT_TAKEN.test(error.message);
+  error instanceof TaskFailure && PORT_TAKEN.test(error.detail);
 
 async function read(path: string, log: Logger): Promise<Saved | null> {
   try {

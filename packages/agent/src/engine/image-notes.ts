@@ -13,7 +13,7 @@ export type ImageUse = {
   port: number | null;
 };
 
-/** Architectures that processors of another one run too. */
+/** Architecture pairs: a processor of the first architecture also runs images of the second. */
 const RUNS_TOO: Readonly<Record<string, string>> = { amd64: '386' };
 
 export function imageNotes(image: ImageConfig, { arch, targets, port }: ImageUse): string[] {

@@ -9,6 +9,7 @@ import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
+import type { OperatorNote } from '@berth/wire/system';
 import { LABELS, type NodeRole } from '@berth/wire/vocabulary';
 import {
   type ControlPlaneAddress,
@@ -39,7 +40,7 @@ export type PortGuard = {
    */
   problem(): string | null;
   /** Returns warnings about published ports for the operator. */
-  notes(): string[];
+  notes(): OperatorNote[];
 };
 /** The settings of the agent that the rules depend on. */
 export type PortGuardSettings = {
@@ -112,11 +113,11 @@ type Guard = {
   /** Port ranges of the engine and of the agent. Ports in them must be protected. */
   ports: readonly Ports[];
   /** Notes that depend only on the settings. */
-  settingNotes: readonly string[];
+  settingNotes: readonly OperatorNote[];
 
   /** Why the rules are not in force; null if they are. */
   problem: string | null;
-  /** Bridge of build steps; null if other containers use the bridge too. */
+  /** Bridge of build steps; null if containers use the bridge too. */
   builds: string | null;
   isShared: boolean;
   sharesNetwork: boolean;
@@ -204,8 +205,9 @@ const ownNetworks = async ({ docker, owner }: Guard, stopping: AbortSignal) =>
   (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner);
 
 /**
- * Returns why the rules could not take effect, or null. Without root they cannot be set; outside
- * the engine's network they would have no effect, or affect another machine's network.
+ * Returns why the rules could not take effect, or null. Without root the rules cannot be set. In a
+ * network namespace that is not the engine's, they would have no effect, or affect the wrong
+ * machine.
  */
 async function obstacleOf(guard: Guard, stopping: AbortSignal): Promise<string | null> {
   if (!guard.isRoot) return 'the agent does not run as root';
@@ -245,37 +247,43 @@ async function currentRule(guard: Guard): Promise<PortRule> {
   return rule;
 }
 
-function notesOf({ config, settingNotes, isDeploy, isShared, problem }: Guard): string[] {
+function notesOf({ config, settingNotes, isDeploy, isShared, problem }: Guard): OperatorNote[] {
   if (config.PROXY_IPS !== undefined) return [...settingNotes];
   const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
   const reach = 'reach the published ports of projects and the control plane';
   if (problem !== null)
-    return [...settingNotes, `${who} ${reach}, because ${problem} (PROXY_IPS is not set)`];
+    return [...settingNotes, missing(`${who} ${reach}, because ${problem} (PROXY_IPS is not set)`)];
   if (!isShared) return [...settingNotes];
   return [
     ...settingNotes,
-    `build steps ${reach}, because other containers use the engine’s default network too ` +
-      '(PROXY_IPS is not set)',
+    missing(
+      `build steps ${reach}, because other containers use the engine’s default network too ` +
+        '(PROXY_IPS is not set)',
+    ),
   ];
 }
+
+const missing = (text: string): OperatorNote => ({ kind: 'setting_missing', text });
 
 const NO_NETWORK = 'the agent does not run in the network of its engine';
 
-function openPorts({ PROXY_IPS, PUBLISH_IP }: PortGuardSettings): string[] {
+function openPorts({ PROXY_IPS, PUBLISH_IP }: PortGuardSettings): OperatorNote[] {
   if (PROXY_IPS !== undefined || PUBLISH_IP !== undefined) return [];
   return [
-    'PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ' +
-      'ports of its projects, past their login',
+    missing(
+      'PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ' +
+        'ports of its projects, past their login',
+    ),
   ];
 }
 
-function overlap(own: Ports, kernel: Ports): string[] {
+function overlap(own: Ports, kernel: Ports): OperatorNote[] {
   if (own.last < kernel.first || own.first > kernel.last) return [];
-  return [
+  const text =
     `PUBLISH_PORTS (${own.first}-${own.last}) and net.ipv4.ip_local_port_range ` +
-      `(${kernel.first}-${kernel.last}) overlap: a connection may take the port of a container ` +
-      'that restarts; change one of them',
-  ];
+    `(${kernel.first}-${kernel.last}) overlap: a connection may take the port of a container ` +
+    'that restarts; change one of them';
+  return [{ kind: 'other', text }];
 }
 
 const addressesHere = (): Set<string> =>

@@ -146,7 +146,9 @@ export function createPortRule(options: PortRuleOptions): PortRule {
   });
 }
 
-/** Creates the rules of a builder. Does nothing if build steps have no bridge of their own. */
+/**
+ * Creates the rules of a builder. Does nothing if build steps share their bridge with containers.
+ */
 export function createBuildRule({ builds, run, ...targets }: BuildRuleOptions): PortRule {
   return createRule(run, {
     chains: { [BUILDS]: builds === null ? [] : forbidden(targets) },

@@ -21,6 +21,7 @@ export type ProbeTarget = {
 export type ProbeAnswer =
   | { kind: 'status'; status: number }
   | { kind: 'refused'; message: string }
+  | { kind: 'late'; message: string }
   | { kind: 'no_http'; message: string };
 export type ProbeResult =
   | { ok: true; status: number; tries: number }
@@ -33,7 +34,6 @@ const TRY_MS = 5_000;
  * After a timeout, the next request gets more time: the first answer of some applications is slow.
  */
 const MAX_TRY_MS = 30_000;
-const LATE = 'no answer in time';
 
 /**
  * Probes until the container is healthy or `deadlineMs` has passed. Rejects with the signal's
@@ -51,8 +51,7 @@ export async function probe(
     const leftMs = Math.ceil(until - performance.now());
     if (leftMs <= 0) return { ok: false, last, tries };
     const answer = await ask(target, Math.min(tryMs, leftMs), signal);
-    if (answer.kind === 'no_http' && answer.message === LATE)
-      tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
+    if (answer.kind === 'late') tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
       return { ok: true, status: answer.status, tries: tries + 1 };
     // Keep the last status: it explains more than a refused connection after it.
@@ -102,7 +101,7 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
     );
     req.once('error', (error: NodeJS.ErrnoException) => {
       if (signal.aborted) return reject(reasonOf(signal));
-      if (deadline.aborted) return resolve({ kind: 'no_http', message: LATE });
+      if (deadline.aborted) return resolve({ kind: 'late', message: 'no answer in time' });
       if (
         error.code === 'ECONNREFUSED' ||
         error.code === 'EHOSTUNREACH' ||

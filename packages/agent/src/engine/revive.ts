@@ -19,15 +19,14 @@ import type { Container, Docker } from './docker.ts';
 /** The engine answers before it has finished stopping containers. */
 const SETTLE_MS = 10_000;
 /**
- * A starting engine stops the containers that it finds (10 s each, in parallel) before it records
- * its own start.
+ * Time that an engine can need at its start: it stops the containers that it finds (10 s each, in
+ * parallel) before it records its start.
  */
 const STOPPING_MS = 20_000;
 
 export type Revival = {
   /**
-   * The same Docker, but it records each stop, so that a container that a task stopped stays
-   * stopped.
+   * Wraps Docker and records each stop. Revival does not restart a container that a task stopped.
    */
   docker: Docker;
   /** Call this when the engine might have been restarted. */
@@ -81,7 +80,7 @@ export async function createRevival(
       await docker.start(container.id);
       return true;
     } catch (error) {
-      // Continue with the other containers; this one is reported in its current state.
+      // Continue with the next container: the agent reports this container in its current state.
       log.error({ err: error, container: container.name }, 'restarting the container failed');
       return false;
     }

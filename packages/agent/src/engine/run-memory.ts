@@ -47,7 +47,9 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
       log.warn({ err: error }, 'saving the list of running containers failed');
     }
   }
-  /** Writes run one after the other, and each saves the newest state. */
+  /**
+   * Only one write runs at a time. Each write saves the state that is the newest when it starts.
+   */
   const save = (): Promise<void> => (writing = writing.then(write));
 
   return {

@@ -124,7 +124,7 @@ async function fetchCommit(
   return from;
 }
 
-/** Fetches the submodules if the project wants them. */
+/** Fetches the submodules if the project's settings require them. */
 async function cloneSubmodules(tree: CloneTree, from: string): Promise<Checkout[]> {
   const { spec, dir, output } = tree;
   const git = (args: readonly string[], cwd?: string): Promise<string> => mustRun(tree, args, cwd);

@@ -63,7 +63,10 @@ function detailOf(
 }
 
 const SHOWN_BRANCHES = 10;
-/** Lists the existing branches: similar names first, then the default branch, then the others. */
+/**
+ * Lists the existing branches: similar names first, then the default branch, then all remaining
+ * branches.
+ */
 export function unknownBranch(branch: string, heads: Heads): string {
   if (heads.names.size === 0)
     return `${branch}. The repository has no branches; push a commit first`;

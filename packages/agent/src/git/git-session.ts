@@ -93,7 +93,8 @@ async function overSsh(session: Session, transfer: SshTransfer): Promise<Connect
   const key = access?.deploy_key;
   if (key !== undefined && host !== null && host === gitHost(url)) {
     const path = await deployKeyFile(session, key.private_key);
-    // Listed hosts can have settings in ssh_config; all others ignore the file.
+    // ssh uses the settings of ssh_config only for the hosts in SSH_KEY_HOSTS; for all other hosts
+    // it ignores the file.
     if (!listed) command.push('-F /dev/null');
     command.push(`-i ${path} -oIdentitiesOnly=yes -oIdentityAgent=none -oForwardAgent=no`);
     return { env: { GIT_SSH_COMMAND: command.join(' ') }, used: 'deploy key', redact: [] };

@@ -1,6 +1,6 @@
 /**
  * Reads the tip of a branch without its files: the commit, its message, and whether watched paths
- * differ from other commits.
+ * differ from the commits in `bases`.
  */
 import type { GitAccess } from '@berth/wire/git';
 import { type LookResult, skipMarkOf } from '@berth/wire/look';
@@ -15,8 +15,8 @@ export type LookSpec = {
   access: GitAccess | null;
 };
 /**
- * Result of a look. `message` and `author` are shortened for display; the skip mark is read from
- * the full message.
+ * Result of reading the tip of a branch. `message` and `author` are shortened for display; the skip
+ * mark is read from the full message.
  */
 export type Looked = {
   sha: string;
@@ -26,8 +26,8 @@ export type Looked = {
   changes: LookResult['changes'];
 };
 /**
- * Looks at a branch, using the folder `dir`, which must not exist. Throws TaskFailure git_…,
- * disk_full.
+ * Reads the tip of a branch, using the folder `dir`, which must not exist. Throws TaskFailure
+ * git_…, disk_full.
  */
 export type Look = (spec: LookSpec, dir: string, signal: AbortSignal) => Promise<Looked>;
 

@@ -142,7 +142,7 @@ const isName = (name: string): boolean => name.length <= MAX_NAME && !/\p{Cc}/u.
 type Entry = { path: string; id: string; isFile: boolean; isSubmodule: boolean };
 type Tree = { dockerfiles: Entry[]; leftOut: number; attributes: Entry[]; submodules: boolean };
 
-/** Keeps the Dockerfiles nearest to the root, and counts the others. */
+/** Keeps the Dockerfiles nearest to the root, and counts those that it leaves out. */
 async function readTree(git: RepositoryGit): Promise<Tree> {
   const tree: Tree = { dockerfiles: [], leftOut: 0, attributes: [], submodules: false };
   const nearest: { entry: Entry; depth: number }[] = [];

@@ -174,8 +174,8 @@ function holdLines(request: Request, show: (line: string) => void): HeldLines {
 
 /**
  * Fetches a part of a repository, then removes the configuration that a filtered fetch leaves. With
- * that configuration, later commands would fetch missing objects on their own, without the task's
- * access and without the agent's checks of host keys and redirects.
+ * that configuration, later commands would fetch missing objects by themselves: without the task's
+ * credentials, and without the agent's checks of host keys and redirects.
  */
 export async function fetchPart(tree: WorkTree, args: TransferArgs): Promise<void> {
   try {

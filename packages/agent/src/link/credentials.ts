@@ -31,7 +31,10 @@ export type Credentials = {
 };
 export type CredentialOptions = {
   stateDir: string;
-  /** AGENT_SECRET values. Requests use the first; a registration tries the others after a 401. */
+  /**
+   * AGENT_SECRET values. Requests use the first value; a registration tries the next value after a
+   * 401.
+   */
   shared: readonly string[];
   joinToken: string | undefined;
   log: Logger;

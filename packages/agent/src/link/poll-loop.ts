@@ -32,10 +32,10 @@ export type TaskLoopDeps = {
   run: (task: Task) => TaskRun;
   /**
    * Maximum numbers of concurrent tasks. Retirements and copies mostly wait (a drain can take an
-   * hour), so they have their own limits.
+   * hour), so they have separate limits.
    */
   limits: { build: number; retire: number; sync: number; other: number };
-  /** Called with each answer: a tag if the control plane wants logs, else null. */
+  /** Called with each answer: a tag if the control plane requests logs, else null. */
   onLogsWanted?: (tag: string | null) => void;
   /** Called when the control plane no longer knows the node: register again. */
   onUnknownNode: () => void;
@@ -66,8 +66,8 @@ export type TaskLoop = {
   lastPollOkAt(): number | null;
   running(): number;
   /**
-   * Aborts the long poll, because the node now belongs to another machine. Polls resume when
-   * `nodeId` returns an id.
+   * Aborts the long poll, because a different machine now has this node's identity. Polls resume
+   * when `nodeId` returns an id.
    */
   abortPoll(): void;
   /**

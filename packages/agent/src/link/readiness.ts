@@ -1,10 +1,15 @@
 /** Answers /readyz of the agent. Pure, so that a test table can cover every reason. */
+import type { OperatorNote } from '@berth/wire/system';
 
 export type Readiness = {
   ready: boolean;
   reasons: string[];
+  /** The one of the reasons that waiting does not resolve; null without it. */
+  refusal: string | null;
   /** Warnings that do not make the agent unready. */
   notes: string[];
+  /** The same warnings with their kinds. */
+  warnings: OperatorNote[];
 };
 export type ReadinessFacts = {
   /** Folders that the agent cannot write to (writable.ts). */
@@ -21,7 +26,7 @@ export type ReadinessFacts = {
   /** Null before the engine was first asked. */
   engineOk: boolean | null;
   portProblem: string | null;
-  portNotes: string[];
+  portNotes: OperatorNote[];
   diskNotes: string[];
 };
 
@@ -39,5 +44,15 @@ export function readinessOf(facts: ReadinessFacts): Readiness {
   if (facts.engineOk === false) reasons.push('the container engine does not answer');
   if (facts.portProblem !== null)
     reasons.push(`the firewall rules of PROXY_IPS are not in force: ${facts.portProblem}`);
-  return { ready: reasons.length === 0, reasons, notes: [...facts.portNotes, ...facts.diskNotes] };
+  const warnings: OperatorNote[] = [
+    ...facts.portNotes,
+    ...facts.diskNotes.map((text) => ({ kind: 'other' as const, text })),
+  ];
+  return {
+    ready: reasons.length === 0,
+    reasons,
+    refusal: facts.refusal,
+    notes: warnings.map(({ text }) => text),
+    warnings,
+  };
 }

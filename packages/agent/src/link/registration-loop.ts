@@ -1,6 +1,6 @@
 /**
- * Registers the node every 30 s, and at once after a change. The first registration starts the
- * agent's other loops.
+ * Registers the node every 30 s, and at once after a change. The first registration starts all
+ * remaining loops of the agent.
  */
 import type { Logger } from '@berth/kit/log';
 import { type Loop, startLoop } from '@berth/kit/loop';

@@ -173,8 +173,8 @@ async function send(state: Registering, signal: AbortSignal): Promise<Node> {
 
 async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegister> {
   const { engine, inventory, role } = state;
-  // Read this before listing the containers: a list that arrives late must not look newer than it
-  // is.
+  // Read this before listing the containers: otherwise, a list that arrives late would seem newer
+  // than it is.
   const last_answer_at = state.lastAnswerAt;
   const [host_ip, storage, containers, machine, cached, volumes] = await Promise.all([
     state.hostIp(),

@@ -88,7 +88,7 @@ type Store = SecretFilesOptions & {
   /** Deployments whose container is about to start. */
   inUse: ReturnType<typeof createRefCounts>;
   cleaning: Promise<void> | null;
-  /** True if another clean-up was requested while one is running. */
+  /** True if a clean-up was requested while the current one runs. */
   again: boolean;
   key: Promise<Buffer> | null;
 };
@@ -156,7 +156,8 @@ async function restore(store: Store): Promise<void> {
   await nullIfMissing(removeTemporary(copies));
   for (const deployment of await sealedDeployments(copies))
     if (!(await exists(join(folder, deployment)))) await restoreFolder(store, deployment);
-  // Remove files that a killed agent left for an attempt which another node might have taken over.
+  // Remove the files that a killed agent left: a different node might have taken over the attempt
+  // that they were for.
   cleanLater(store);
 }
 
@@ -226,7 +227,7 @@ function copyKey(store: Store): Promise<Buffer> {
 
 async function whyUnusable(folder: string): Promise<string | null> {
   try {
-    // Check this before creating the folder, so that no useless folder stays on another file
+    // Check this before creating the folder, so that no useless folder stays on the wrong file
     // system.
     const { type } = await statfs(await nearest(folder));
     if (type !== TMPFS && type !== RAMFS) return `SECRETS_DIR (${folder}) is not on tmpfs`;
@@ -267,7 +268,7 @@ async function keyIn(path: string, log: Logger): Promise<Buffer> {
   return Buffer.from(text, 'base64');
 }
 
-/** Binds a copy to its deployment: it cannot be decrypted for another one. */
+/** Binds a copy to its deployment: it cannot be decrypted for any other deployment. */
 const formatFor = (deployment: string): SealFormat => ({
   tag: 'last',
   about: Buffer.from(deployment),

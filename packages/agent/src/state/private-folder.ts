@@ -44,7 +44,7 @@ export async function keysBase({
 }): Promise<string> {
   if (KEYS_DIR !== undefined) return KEYS_DIR;
   try {
-    // Check this before creating the folder, so that no useless folder stays on another file
+    // Check this before creating the folder, so that no useless folder stays on the wrong file
     // system.
     if (!IN_MEMORY.includes((await statfs(await nearest(SECRETS_DIR))).type)) return SHARED_MEMORY;
     await mkdir(SECRETS_DIR, { recursive: true, mode: 0o700 });

@@ -60,7 +60,10 @@ export function createAttemptContainer(
   /** A container whose secrets have changed is not adopted. */
   const hasSecrets = (c: Container): boolean =>
     (c.labels[LABELS.secrets] ?? null) === secretsDigest;
-  /** A container whose volumes were replaced by another copy is not adopted. */
+  /**
+   * Tells whether the container mounts the copy of the volumes that the task names. If not, the
+   * attempt does not adopt it.
+   */
   const hasVolumes = (c: Container): boolean => c.labels[LABELS.volumes] === payload.volumes?.copy;
   async function tryAdopt(container: Container): Promise<boolean> {
     const name = nameOf(attempt);

@@ -46,8 +46,8 @@ export async function nameOnNode(
 const PULL_ROOM = 5_000_000_000;
 
 /**
- * Pulls the image and returns its configuration. Pulls again if another program removes the image
- * right after the pull.
+ * Pulls the image and returns its configuration. Pulls again if a program on this machine removes
+ * the image right after the pull.
  */
 export async function pullImage(
   deps: ImageDeps,

@@ -205,8 +205,8 @@ async function startWithImage(
   try {
     return await startContainer(deps, attempt, options);
   } catch (error) {
-    if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
-    // Another program removed the image, perhaps the agent of another role on this machine.
+    if (!(error instanceof TaskFailure && NO_IMAGE.test(error.detail))) throw error;
+    // Something on this machine removed the image, perhaps an agent with a different role.
     context.logStep('pull', 'the image was removed from this node meanwhile');
     await container.remove();
     await pull(deps, task.payload.image, context);

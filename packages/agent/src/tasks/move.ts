@@ -42,7 +42,10 @@ type Of = { taskId: string; lease: string; signal: AbortSignal };
 
 const STALL_MS = 5 * 60_000;
 const MAX_RESTARTS = 10;
-/** Pause in ms between two requests of a receiver whose chunk is at another control plane. */
+/**
+ * Pause in ms between two requests of a receiver whose chunk is at a different control plane than
+ * the one that answered.
+ */
 const AGAIN_MS = 20;
 
 /** Thrown when the other node has restarted the transfer. */

@@ -14,7 +14,7 @@ export type RecreateDeps = {
   listContainers: ListNodeContainers;
 };
 
-/** Stops the containers one after the other. */
+/** Stops the containers, one at a time. */
 export async function stopOthers(
   { docker }: Pick<RecreateDeps, 'docker'>,
   { task: { payload }, context }: DeployAttempt,
@@ -31,7 +31,7 @@ export async function stopOthers(
   }
 }
 
-/** Returns all other containers of the project, newest first. */
+/** Returns all containers of the project except the new one, newest first. */
 export async function otherContainers(
   { listContainers }: Pick<RecreateDeps, 'listContainers'>,
   { task, deployment, context }: DeployAttempt,
@@ -61,8 +61,8 @@ export function containerToRestart(
 }
 
 /**
- * Describes a stopped container that did not serve: a leftover that will be removed, or one that
- * the control plane does not know.
+ * Describes a stopped container that did not serve: either a leftover that will be removed, or a
+ * container that the control plane does not know.
  */
 const keptNote = (old: Container, { replaces }: DeployTask['payload']): string =>
   replaces === undefined || old.labels[LABELS.deployment] === replaces

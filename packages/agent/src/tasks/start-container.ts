@@ -137,9 +137,9 @@ async function runChecked(
 }
 
 const isNameTaken = (error: unknown): boolean =>
-  error instanceof TaskFailure && /name .* is already in use/i.test(error.message);
+  error instanceof TaskFailure && /name .* is already in use/i.test(error.detail);
 const isNetworkMissing = (error: unknown): boolean =>
-  error instanceof TaskFailure && /network \S+ not found/i.test(error.message);
+  error instanceof TaskFailure && /network \S+ not found/i.test(error.detail);
 const portsTaken = (tries: number, { first, last }: Ports, error: unknown): TaskFailure =>
   new TaskFailure(
     'ports_exhausted',

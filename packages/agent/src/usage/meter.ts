@@ -55,7 +55,7 @@ type MeteredContainer = {
   group: Group | null;
   /**
    * Number of events in this run. In control groups version 1, one kill can cause several events,
-   * so the group's own counter is preferred.
+   * so the counter of the control group is preferred.
    */
   reported: number;
   /** Number of OOM kills in the last reading of the group. */
@@ -198,7 +198,8 @@ async function measure(metering: Metering, one: MeteredContainer): Promise<Measu
   }
   const readAt = clock();
   const traffic = reading.pid === null ? null : await network(reading.pid);
-  // The container was restarted or removed meanwhile, so these values belong to another run.
+  // Skip these values: the container was restarted or removed meanwhile, so they belong to a
+  // previous run.
   if (metering.byId.get(container.id) !== one) return null;
   throttle(one, reading, readAt);
   if (reading.oomKills !== null) one.kills = reading.oomKills;

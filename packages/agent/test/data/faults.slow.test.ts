@@ -410,7 +410,7 @@ it('a cached version with the same number and other contents is replaced if it i
   set.source = before;
   await expect(ensureCached(site, set)).rejects.toMatchObject({
     code: 'dataset_copy_failed',
-    message: expect.stringContaining('holds other files'),
+    message: expect.stringContaining('does not match'),
   });
   ensured.release();
 });

@@ -78,8 +78,9 @@ const of = (rules: ReadonlySet<string>, chain: string): string[] =>
   [...rules]
     .filter((rule) => rule.startsWith(`-A ${chain} `))
     .map((rule) => rule.slice(chain.length + 4));
+const textsOf = (guard: PortGuard): string[] => guard.notes().map(({ text }) => text);
 const aboutContainers = (guard: PortGuard): string[] =>
-  guard.notes().filter((note) => !note.startsWith('PROXY_IPS and'));
+  textsOf(guard).filter((note) => !note.startsWith('PROXY_IPS and'));
 
 it('stops containers of projects and build steps, and nobody else', async () => {
   const { guard, rules, jumps } = await guardOf();
@@ -189,7 +190,10 @@ it('makes no rule before the first network of a project, and then at once', asyn
 
 it('warns while every machine reaches the ports, and not if PUBLISH_IP or PROXY_IPS closes them', async () => {
   expect((await guardOf()).guard.notes()).toEqual([
-    expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set'),
+    {
+      kind: 'setting_missing',
+      text: expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set'),
+    },
   ]);
   expect((await guardOf({}, { PUBLISH_IP: '127.0.0.1' })).guard.notes()).toEqual([]);
   const strict = await guardOf({ isRoot: false }, { PROXY_IPS: '10.0.0.9' });
@@ -218,7 +222,7 @@ it('FIREWALL=off changes nothing and asks for no addresses of other nodes', asyn
 
 it('says when connections of this machine may take the ports of its containers', async () => {
   const { guard } = await guardOf({}, { PUBLISH_IP: '127.0.0.1', PUBLISH_PORTS: '30000-40000' });
-  expect(guard.notes()).toEqual([
+  expect(textsOf(guard)).toEqual([
     expect.stringMatching(/PUBLISH_PORTS \(30000-40000\) and .*\(32768-60999\) overlap/),
   ]);
   expect(

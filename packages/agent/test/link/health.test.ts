@@ -8,7 +8,14 @@ it('the health server answers /healthz, /readyz and /metrics', async () => {
   const server = await startHealthServer(
     { host: '127.0.0.1', port: 0 },
     {
-      readiness: () => Promise.resolve({ ready: reasons.length === 0, reasons, notes: [] }),
+      readiness: () =>
+        Promise.resolve({
+          ready: reasons.length === 0,
+          reasons,
+          refusal: null,
+          notes: [],
+          warnings: [],
+        }),
       metrics: () =>
         broken
           ? Promise.reject(new Error('out of order'))

@@ -17,7 +17,13 @@ const READY: ReadinessFacts = {
 };
 
 it('is ready without a problem, also before the engine was first asked', () => {
-  expect(readinessOf(READY)).toEqual({ ready: true, reasons: [], notes: [] });
+  expect(readinessOf(READY)).toEqual({
+    ready: true,
+    reasons: [],
+    refusal: null,
+    notes: [],
+    warnings: [],
+  });
   expect(readinessOf({ ...READY, engineOk: null }).ready).toBe(true);
 });
 
@@ -50,7 +56,9 @@ it.each<[Partial<ReadinessFacts>, string]>([
   expect(readinessOf({ ...READY, ...facts })).toEqual({
     ready: false,
     reasons: [reason],
+    refusal: facts.refusal ?? null,
     notes: [],
+    warnings: [],
   });
 });
 
@@ -58,13 +66,18 @@ it('notes do not make it unready', () => {
   expect(
     readinessOf({
       ...READY,
-      portNotes: ['PROXY_IPS is not set'],
+      portNotes: [{ kind: 'setting_missing', text: 'PROXY_IPS is not set' }],
       diskNotes: ['images use most of the budget'],
     }),
   ).toEqual({
     ready: true,
     reasons: [],
+    refusal: null,
     notes: ['PROXY_IPS is not set', 'images use most of the budget'],
+    warnings: [
+      { kind: 'setting_missing', text: 'PROXY_IPS is not set' },
+      { kind: 'other', text: 'images use most of the budget' },
+    ],
   });
 });
 

@@ -1,9 +1,9 @@
 import { silentLogger } from '@berth/kit/log';
-import type { LogBatch, LogWant } from '@berth/wire/runtime';
+import type { LogWant } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
-import { createBudget, type Rate } from '../../src/logs/budget.ts';
-import { type Follower, startFollower } from '../../src/logs/follower.ts';
+import { createBudget } from '../../src/logs/budget.ts';
+import { type Batch, type Follower, startFollower } from '../../src/logs/follower.ts';
 import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
@@ -37,10 +37,10 @@ afterEach(() => {
  * Starts a follower whose engine answers `slowMs` later by the clock of the node. Returns its reads
  * and the lines that it sends.
  */
-function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, bytes: 1e9 }) {
+function start(want: Partial<LogWant>, slowMs = 0, bytes = 1e9) {
   const clock = { at: NOW };
   const reads: ReadLogOptions[] = [];
-  const sent: Omit<LogBatch, 'node_id'>[] = [];
+  const sent: Batch[] = [];
   follower = startFollower(
     { ...WANT, ...want },
     {
@@ -63,10 +63,9 @@ function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, by
         sent.push(batch);
         return { wanted: true, wait_ms: 0 };
       },
-      nodeBudget: createBudget({ lines: 1e6, bytes: 1e9 }, 1),
-      rate,
+      nodeBudget: createBudget({ lines: 1e6, bytes }, 1),
+      onRestart: () => undefined,
       log: silentLogger(),
-      flushMs: 5,
       now: () => clock.at,
     },
   );
@@ -150,7 +149,7 @@ test('cursors follow the order of the engine: equal times, and a clock that is s
 });
 
 test('dropped lines are a gap before the next batch, and batches are a chain', async () => {
-  const started = start({}, 0, { lines: 1e6, bytes: 40_000 });
+  const started = start({}, 0, 40_000);
   const { reads, sent } = started;
   await expect.poll(() => reads.length).toBe(1);
   let printed = 0;

@@ -1,6 +1,6 @@
 /** `berth logs`: prints the output of a project's containers, or with --build a build log. */
 import { defined } from '@berth/kit/defined';
-import type { LogLine } from '@berth/wire/deployment';
+import type { DeploymentItem, LogLine } from '@berth/wire/deployment';
 import { pathOf } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
 import { DEFAULT_TAIL, type GoneNode, MAX_TAIL, type RuntimeLine } from '@berth/wire/runtime';
@@ -48,7 +48,10 @@ export const LOGS_COMMAND: Command = {
       flags: '--build',
       doc: 'the lines of building and starting the newest deployment, or the one that is named',
     },
-    { flags: '--previous', doc: 'of the deployment before' },
+    {
+      flags: '--previous',
+      doc: 'of the version that ran before; with --build, of the deployment before',
+    },
   ],
   aboutProject: true,
   routes: [
@@ -57,6 +60,7 @@ export const LOGS_COMMAND: Command = {
     'deploymentLogs',
     'projectDeployments',
     'getDeployment',
+    'getProject',
   ],
   async run(cli, args, options) {
     const { follow, build, previous, until } = options;
@@ -87,20 +91,56 @@ type Place = { project: string; deployment: string | null };
 
 /**
  * Returns where to read logs: a project, or the deployment with this id. With `previous`, returns
- * the next older deployment.
+ * the version that ran before.
  */
 async function placeOf(cli: Cli, named: string | undefined, previous: boolean): Promise<Place> {
+  if (previous) return ranBefore(cli, named);
   const deployment = await openDeployment(cli, named).catch((error: unknown) => {
     // The project has no deployments.
-    if (previous || !(error instanceof CliError)) throw error;
+    if (!(error instanceof CliError)) throw error;
     return null;
   });
   if (deployment === null) return { project: (await cli.project(named)).id, deployment: null };
-  const target = previous ? await before(cli, deployment) : deployment;
   return {
-    project: target.project_id,
-    deployment: previous || deployment.id === named ? target.id : null,
+    project: deployment.project_id,
+    deployment: deployment.id === named ? deployment.id : null,
   };
+}
+
+/**
+ * Returns the last deployment with a container before the running one, or before the named one. If
+ * nothing runs, returns the last one with a container. Skips deployments whose container never
+ * started, because they have no log.
+ */
+async function ranBefore(cli: Cli, named: string | undefined): Promise<Place> {
+  const opened = await openDeployment(cli, named);
+  const project = opened.project_id;
+  const present =
+    opened.id === named
+      ? opened.id
+      : (await cli.client().call('getProject', { params: { id: project } })).running_deployment_id;
+  let isOlder = present === null;
+  let cursor: string | undefined;
+  do {
+    const page = await cli.client().call('projectDeployments', {
+      params: { id: project },
+      query: { limit: 50, ...defined({ cursor }) },
+    });
+    for (const one of page.items) {
+      if (isOlder && (await hasRun(cli, one))) return { project, deployment: one.id };
+      if (one.id === present) isOlder = true;
+    }
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  throw refused('not_found', 'no version of the project ran before', 'berth logs --build');
+}
+
+/** A container that ended before its version went live left its last lines. */
+async function hasRun(cli: Cli, { id, status, node_id }: DeploymentItem): Promise<boolean> {
+  if (status === 'running' || status === 'retired') return true;
+  if (node_id === null) return false;
+  const { items } = await cli.client().call('deploymentExits', { params: { id } });
+  return items.length > 0;
 }
 
 async function runtimeLog(
@@ -145,44 +185,64 @@ async function runtimeLog(
 const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
   cli.printLine(line, () => safe(line.text));
 
-/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
-async function followRuntime(cli: Cli, path: string): Promise<void> {
-  let last: string | null = null;
-  let shown: string | null = null;
+/**
+ * Connects again and again until Ctrl-C, or until the control plane has not answered for a while.
+ * `connect` calls `heard` for each event, and returns how long to pause in ms; null: as after a lost
+ * connection.
+ */
+async function keepFollowing(
+  { io, say }: Cli,
+  connect: (heard: () => void) => Promise<number | null>,
+): Promise<void> {
+  const signal = io.interrupted;
+  let tries = 0;
   let awaySince: number | null = null;
-  const signal = cli.io.interrupted;
-  for (let tries = 0; !signal.aborted; ) {
-    try {
-      for await (const { event, id, data } of readStream(cli.session(), path, last, signal)) {
-        tries = 0;
-        awaySince = null;
-        last = id ?? last;
-        if (event === 'line') {
-          const line = data as RuntimeLine;
-          if (shown !== null && shown !== line.deployment_id)
-            cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
-          shown = line.deployment_id;
-          printRuntimeLine(cli, line);
-        } else if (event === 'lost')
-          cli.tell(
-            'note: lines may be missing here: they came too fast, or the connection was broken',
-          );
-        else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
-      }
-    } catch (error) {
+  const heard = (): void => {
+    tries = 0;
+    awaySince = null;
+  };
+  while (!signal.aborted) {
+    const pauseMs = await connect(heard).catch((error: unknown) => {
       if (!isAway(error)) throw error;
-      awaySince ??= cli.io.monotonic();
-      if (cli.io.monotonic() - awaySince > AWAY_MS)
+      awaySince ??= io.monotonic();
+      if (io.monotonic() - awaySince > AWAY_MS)
         throw new CliError(
           EXIT.unreachable,
           'unreachable',
           `the control plane has not answered for ${AWAY_MS / 1000} s`,
           { cause: error },
         );
-      if (tries === 0) cli.say('the control plane does not answer; trying again');
-    }
-    if (!signal.aborted) await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
+      if (tries === 0) say('the control plane does not answer; trying again');
+      return null;
+    });
+    if (signal.aborted) return;
+    await io.sleep(pauseMs ?? backoff(tries++, AWAY), signal).catch(() => undefined);
   }
+}
+
+/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
+async function followRuntime(cli: Cli, path: string): Promise<void> {
+  let last: string | null = null;
+  let shown: string | null = null;
+  await keepFollowing(cli, async (heard) => {
+    const events = readStream(cli.session(), path, last, cli.io.interrupted);
+    for await (const { event, id, data } of events) {
+      heard();
+      last = id ?? last;
+      if (event === 'line') {
+        const line = data as RuntimeLine;
+        if (shown !== null && shown !== line.deployment_id)
+          cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
+        shown = line.deployment_id;
+        printRuntimeLine(cli, line);
+      } else if (event === 'lost')
+        cli.tell(
+          'note: lines may be missing here: they came too fast, or the connection was broken',
+        );
+      else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
+    }
+    return null;
+  });
 }
 
 async function buildLog(
@@ -218,6 +278,7 @@ async function buildLog(
 const printLogLine = (cli: Cli, deployment_id: string, line: LogLine): void =>
   cli.printLine({ deployment_id, ...line }, () => safe(line.text));
 
+/** Returns the next older deployment, whatever its status: each one has a build log. */
 async function before(
   cli: Cli,
   newest: { id: string; project_id: string; generation: number },
@@ -240,42 +301,21 @@ async function followLogs(
   wanted: (line: LogLine) => boolean,
 ): Promise<void> {
   let current = { id, after: String(after) as string | null };
-  let awaySince: number | null = null;
   const signal = cli.io.interrupted;
-  for (let tries = 0; !signal.aborted; ) {
-    try {
-      for await (const event of readStream(
-        cli.session(),
-        `/api/deployments/${current.id}/logs`,
-        current.after,
-        signal,
-      )) {
-        tries = 0;
-        awaySince = null;
-        if (event.id !== null) current.after = event.id;
-        if (event.event === 'line' && wanted(event.data as LogLine))
-          printLogLine(cli, current.id, event.data as LogLine);
-      }
-      if (signal.aborted) return;
-      const next = await nextDeployment(cli, projectId, current.id);
-      if (next !== null) {
-        cli.say(cli.paintErr('dim', `── deployment ${next.generation} ──`));
-        current = { id: next.id, after: null };
-      } else await cli.io.sleep(2_000, signal).catch(() => undefined);
-    } catch (error) {
-      if (!isAway(error)) throw error;
-      awaySince ??= cli.io.monotonic();
-      if (cli.io.monotonic() - awaySince > AWAY_MS)
-        throw new CliError(
-          EXIT.unreachable,
-          'unreachable',
-          `the control plane has not answered for ${AWAY_MS / 1000} s`,
-          { cause: error },
-        );
-      if (tries === 0) cli.say('the control plane does not answer; trying again');
-      await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
+  await keepFollowing(cli, async (heard) => {
+    const path = `/api/deployments/${current.id}/logs`;
+    for await (const event of readStream(cli.session(), path, current.after, signal)) {
+      heard();
+      current.after = event.id ?? current.after;
+      if (event.event === 'line' && wanted(event.data as LogLine))
+        printLogLine(cli, current.id, event.data as LogLine);
     }
-  }
+    const next = signal.aborted ? null : await nextDeployment(cli, projectId, current.id);
+    if (next === null) return 2_000;
+    cli.say(cli.paintErr('dim', `── deployment ${next.generation} ──`));
+    current = { id: next.id, after: null };
+    return 0;
+  });
 }
 
 /** Returns the oldest deployment that is newer than `id`. */

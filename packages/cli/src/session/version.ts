@@ -22,15 +22,15 @@ export function mismatch(url: string, version: string): string | null {
 const isOdd = (error: unknown): boolean =>
   error instanceof TypeError ||
   (error instanceof ApiError &&
-    ([405, 501].includes(error.status) ||
-      (error.status === 404 && /^the path .* does not exist$/.test(error.problem?.detail ?? ''))));
+    ([405, 501].includes(error.status) || error.problem?.unknown_path === true));
 
 /**
  * Returns whether another version might explain the error: an unknown field is a validation error,
- * but so is a wrong value.
+ * but so is a wrong value. A control plane of an earlier version does not tell an unknown path from
+ * an unknown resource.
  */
 const isPerhapsOdd = (error: unknown): boolean =>
-  error instanceof ApiError && error.code === 'validation';
+  error instanceof ApiError && (error.code === 'validation' || error.code === 'not_found');
 
 /** Returns a better error if a version mismatch explains `error`, otherwise `error` itself. */
 export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> {

@@ -14,8 +14,8 @@ const INTERVAL_MS = 50;
 const MAX_BATCH = 32;
 
 /**
- * Returns a function that runs work immediately, or in a batch if other work arrived within
- * `intervalMs`. It keeps the order of arrival.
+ * Returns a function that runs work immediately, or, if the previous work arrived less than
+ * `intervalMs` ago, in a batch. It keeps the order of arrival.
  */
 export function createBatcher(
   intervalMs = INTERVAL_MS,

@@ -40,8 +40,8 @@ type PageOptions = {
 
 /**
  * Returns `limit` differences starting at number `offset`, and the totals. With `known` totals it
- * reads only as far as the page needs. `isFinal`: neither the time nor `signal` ended it, so
- * another try gives the same result. Rejects with the error of `load`.
+ * reads only as far as the page needs. `isFinal`: neither the time limit nor `signal` ended it, so
+ * a repetition gives the same result. Rejects with the error of `load`.
  */
 export async function diffPage(
   roots: { from: string; to: string },

@@ -45,8 +45,8 @@ export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess(deps: AccessDeps): GitAccessOf {
   /**
-   * Returns the project whose access a look can use; null if the project's address has changed
-   * since the request.
+   * Returns the project whose credentials a `look` task can use; null if the project's git address
+   * has changed since the request.
    */
   async function projectOf({
     payload: { project_id, git_url },
@@ -63,7 +63,8 @@ export function createGitAccess(deps: AccessDeps): GitAccessOf {
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
     const { git_url } = task.payload as BuildPayload | LookPayload;
     const id = isRepositoryLook(task) ? await projectOf(task) : task.project_id;
-    // A look without a project gets the trusted host keys, but no key or token of any project.
+    // A `look` task without a project gets the trusted host keys, but no key or token of any
+    // project.
     if (id === null) return { hosts: hostsOf(await deps.gitHosts.all()) };
     const [stored, key, token] = await Promise.all([
       deps.gitHosts.all(),
@@ -107,8 +108,8 @@ export function keysByHost(stored: readonly StoredKey[]): Map<string, StoredKey[
 const MAX_HOSTS_SEEN = 20;
 
 /**
- * Records host keys that a builder saw, so that an admin can compare and trust them. For a look
- * without a project, records only the keys of its own host.
+ * Records host keys that a builder saw, so that an admin can compare and trust them. For a `look`
+ * task without a project, records only the keys of the host that it inspects.
  */
 export function createHostKeysSeen({ tasks, gitHosts, now }: HostKeyDeps) {
   return async (taskId: string, keys: readonly SeenHostKey[]): Promise<void> => {

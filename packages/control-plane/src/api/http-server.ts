@@ -27,7 +27,7 @@ const OPTIONS = {
   keepAlive: true,
   keepAliveInitialDelay: PROBE_AFTER_MS,
   keepAliveTimeout: 95_000,
-  // Time limit in ms for receiving a request. The answer can be held much longer.
+  // Time limit in ms for receiving a request. Long polls can hold the answer much longer.
   requestTimeout: 60_000,
   // plugins/errors.ts checks the Host header and answers with a problem document.
   requireHostHeader: false,

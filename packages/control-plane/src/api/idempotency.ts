@@ -117,8 +117,8 @@ export function createRunOnce(deps: {
       await sleep(pause);
       watched.ms += pause;
     }
-    // Ignore failed renewals: others take over the claim after DEAD_MS, as if this control plane
-    // were dead.
+    // Ignore failed renewals: after DEAD_MS, a repeated request takes over the claim, as if this
+    // control plane were dead.
     const renewing = setInterval(
       () => void idempotencyAnswers.renew(claim, now() + CLAIM_MS).catch(() => {}),
       RENEW_MS,

@@ -51,7 +51,8 @@ const MISNAMED = [
 ];
 const SIGN_INS: readonly string[] = ['login', 'exchange', 'refresh'] satisfies RouteName[];
 /**
- * Methods with their own label value. Clients can send any of the 35 methods that Node.js parses.
+ * Methods that get a label value of their own. All others share one value, because clients can send
+ * any of the 35 methods that Node.js parses.
  */
 const METHODS = new Set<string>([
   ...Object.values<Route>(ROUTES).map(({ method }) => method),
@@ -222,7 +223,7 @@ function recordTelemetry({ telemetry, metrics }: MetricDeps, registry: Registry)
   const notifications = new Counter({
     name: 'berth_notifications_total',
     help:
-      'Deliveries of notifications, tests aside: `sent`, `retried` (failed, will be repeated), ' +
+      'Deliveries of notifications, without tests: `sent`, `retried` (failed, will be repeated), ' +
       '`given up`',
     labelNames: ['outcome'],
     registers: [registry],

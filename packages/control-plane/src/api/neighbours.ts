@@ -9,8 +9,8 @@ import { etagOf } from './etag.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 
 /**
- * Cache time of the list: after this time and one registration, containers of other nodes can no
- * longer reach a new node.
+ * Cache time of the list. A new node is protected from containers of the existing nodes after this
+ * time plus one registration.
  */
 const KEPT_MS = 15_000;
 

@@ -11,6 +11,7 @@ export function createNodeEngines(clock: { now: () => number; offlineMs: number 
     clock,
   );
   return {
+    kind: 'other',
     registered({ id, hostname }, { role, engine }) {
       nodes.set(id, { hostname, role, works: engine?.ok !== false });
     },

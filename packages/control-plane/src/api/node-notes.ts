@@ -4,8 +4,10 @@
  * registered with it within `offlineMs`.
  */
 import type { NodeRegister } from '@berth/wire/node';
+import type { OperatorNote } from '@berth/wire/system';
 
 export type NodeNotes = {
+  kind: OperatorNote['kind'];
   registered(node: { id: string; hostname: string }, input: NodeRegister): void;
   /**
    * Returns lines with counts but no names, because /readyz is public. Leaves out nodes without a

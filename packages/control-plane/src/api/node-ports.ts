@@ -8,6 +8,7 @@ import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 export function createNodePorts(clock: { now: () => number; offlineMs: number }): NodeNotes {
   const nodes = createRecentNodes<{ hostname: string; count: number }>(clock);
   return {
+    kind: 'other',
     registered({ id, hostname }, { containers }) {
       if (containers === undefined) return;
       const { length: count } = containers.filter(

@@ -24,6 +24,7 @@ export function createNodeSettings(clock: { now: () => number; offlineMs: number
     nodes: createRecentNodes<{ hostname: string }>(clock),
   }));
   return {
+    kind: 'setting_missing',
     registered({ id, hostname }, input) {
       for (const { field, nodes } of settingsWithNodes) {
         if (input.role !== 'deploy' || input[field] !== null) nodes.delete(id);

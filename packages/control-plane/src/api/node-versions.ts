@@ -10,6 +10,7 @@ export function createNodeVersions(
 ): NodeNotes {
   const nodes = createRecentNodes<{ hostname: string }>(clock);
   return {
+    kind: 'older_agents',
     registered({ id, hostname }, { agent_version }) {
       if (agent_version !== undefined && isOlderVersion(agent_version, version))
         nodes.set(id, { hostname });

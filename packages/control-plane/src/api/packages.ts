@@ -69,7 +69,13 @@ export function createPackages(folder: string | null): Packages {
     },
     async open(name) {
       const file = await openFile(name);
-      return file === null ? null : { file, bytes: (await file.stat()).size };
+      if (file === null) return null;
+      try {
+        return { file, bytes: (await file.stat()).size };
+      } catch (error) {
+        await file.close();
+        throw error;
+      }
     },
   };
 }

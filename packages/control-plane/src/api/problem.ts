@@ -13,12 +13,18 @@ export const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
 /** Maximum number of field problems in one answer: a body of 1 MiB can break far more rules. */
 const MAX_ERRORS = 100;
 
+export type ProblemParts = {
+  code: ErrorCode;
+  detail: string;
+  fields?: readonly FieldProblem[];
+  retryAfter?: number | null;
+  /** True if this version has no route for the path. */
+  isUnknownPath?: boolean;
+};
+
 export function problemOf(
-  code: ErrorCode,
-  detail: string,
+  { code, detail, fields: errors = [], retryAfter = null, isUnknownPath }: ProblemParts,
   requestId: string | null,
-  errors: readonly FieldProblem[] = [],
-  retryAfter: number | null = null,
 ): ProblemDocument {
   const { status, title } = ERRORS[code];
   return {
@@ -34,11 +40,12 @@ export function problemOf(
           : undefined,
       request_id: requestId ?? undefined,
       retry_after: retryAfter ?? undefined,
+      unknown_path: isUnknownPath === true ? (true as const) : undefined,
     }),
   };
 }
 
-/** Returns one line with the first field problem and the number of the others. */
+/** Returns one line with the first field problem and the number of further problems. */
 export const summaryOf = (fields: readonly FieldProblem[]): string => {
   const [first] = fields;
   const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';

@@ -3,6 +3,7 @@
  * public, so notes contain neither names nor addresses; `berth status` or the log has them.
  */
 import type { Logger } from '@berth/kit/log';
+import type { OperatorNote } from '@berth/wire/system';
 import type { Limits } from '../domain/deployments/facts.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import { RESTORED, type Restored } from '../domain/platform/backups.ts';
@@ -22,7 +23,7 @@ export type Deps = {
   aliases?: Pick<AliasWatch, 'kept'>;
   /** Absent without an https address in PROXY_PROBE_URLS. */
   certificates?: Pick<CertificateWatch, 'problems'>;
-  nodeNotes: readonly Pick<NodeNotes, 'notes'>[];
+  nodeNotes: readonly Pick<NodeNotes, 'kind' | 'notes'>[];
   quarantine: Pick<Quarantine, 'notes'>;
   limits: Pick<Limits, 'offlineMs'>;
   now: () => number;
@@ -36,22 +37,25 @@ export type Deps = {
 const QUERY_KEPT_MS = 5_000;
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
-export function createReadinessNotes(deps: Deps): () => Promise<string[]> {
+export function createReadinessNotes(deps: Deps): () => Promise<OperatorNote[]> {
   const doubled = keptFor(QUERY_KEPT_MS, () => doubledNotes(deps));
   const unlimited = keptFor(QUERY_KEPT_MS, () => unlimitedNotes(deps));
   const restored = createRestoredNotes(deps);
   return async () => [
     ...deps.settings.notes,
-    ...aliasNotes(deps),
-    ...certificateNotes(deps),
-    ...unroutedNotes(deps),
-    ...(await doubled()),
-    ...(await unlimited()),
-    ...(await restored()),
-    ...deps.nodeNotes.flatMap((one) => one.notes()),
-    ...deps.quarantine.notes(),
+    ...ofKind('other', aliasNotes(deps)),
+    ...ofKind('certificates', certificateNotes(deps)),
+    ...ofKind('other', unroutedNotes(deps)),
+    ...ofKind('other', await doubled()),
+    ...ofKind('other', await unlimited()),
+    ...ofKind('other', await restored()),
+    ...deps.nodeNotes.flatMap((one) => ofKind(one.kind, one.notes())),
+    ...ofKind('other', deps.quarantine.notes()),
   ];
 }
+
+const ofKind = (kind: OperatorNote['kind'], texts: readonly string[]): OperatorNote[] =>
+  texts.map((text) => ({ kind, text }));
 
 const counted = (count: number, one: string, several: string): string =>
   count === 1 ? `1 ${one}` : `${count} ${several}`;

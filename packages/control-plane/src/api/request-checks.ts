@@ -62,8 +62,8 @@ export function refuseNul(row: Route, request: FastifyRequest): void {
 }
 
 /**
- * Returns the schema of the query. It refuses unknown parameters of people, because a misspelt
- * filter would match everything. Agents and the proxy can send others.
+ * Returns the schema of the query. For people, it refuses unknown parameters, because a misspelt
+ * filter would match everything. Agents and the proxy can send unknown parameters.
  */
 function querySchema({ who, query }: Route): TSchema | undefined {
   if (!isRole(who)) return query;

@@ -1,6 +1,6 @@
 /** Settings of the API. The `Deps` of each route pick only the settings that it uses. */
 import type { Live } from '@berth/kit/live';
-import type { SettingInForce } from '@berth/wire/system';
+import type { OperatorNote, SettingInForce } from '@berth/wire/system';
 import type { Role } from '@berth/wire/vocabulary';
 import type { CleanSettings } from '../domain/deployments/clean-up.ts';
 import type { TargetRules } from '../domain/notifications/notice-target.ts';
@@ -54,7 +54,7 @@ export type ApiSettings = {
   /** Hosts of Berth's own addresses, which no project can have as a custom domain. */
   ownHosts: readonly string[];
   /** Warnings about settings, shown by /readyz. */
-  notes: readonly string[];
+  notes: readonly OperatorNote[];
   passwordCost: PasswordCost;
   /** Version of Berth. */
   version: string;

@@ -36,8 +36,8 @@ export function traceRequests(
     return context;
   }
 
-  // Continue a trace only for agents and gateways: other clients could add a request to somebody
-  // else's trace. This hook runs after plugins/access.ts has checked the secret.
+  // Continue a trace only for agents and gateways: any other client could add its request to
+  // somebody else's trace. This hook runs after plugins/access.ts has checked the secret.
   server.addHook('preParsing', (request, _reply, _payload, done) => {
     const isOurs =
       (request.agent !== null && request.agent.kind !== 'open') || request.gatewaySecret !== null;

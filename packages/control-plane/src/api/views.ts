@@ -248,11 +248,16 @@ function healthView(
   undeployed: DeploymentContext['undeployed'],
 ): Deployment['health'] {
   if (d.status !== 'running' || d.health === null) return null;
-  if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
-    return { ...d.health, since: time(d.health.since) };
-  const { detail, since } = undeployed;
-  if (d.health.status === 'healthy') return { status: 'drifted', since: time(since), detail };
-  return { ...d.health, since: time(d.health.since), detail: `${d.health.detail}; ${detail}` };
+  const { health } = d;
+  const since = time(health.since);
+  if (undeployed === null && health.status === 'drifted')
+    return { ...health, since, cause: 'container_differs' };
+  if (undeployed === null || health.status === 'unhealthy' || health.status === 'unknown')
+    return { ...health, since };
+  const cause = 'settings_changed';
+  if (health.status === 'healthy')
+    return { status: 'drifted', since: time(undeployed.since), detail: undeployed.detail, cause };
+  return { ...health, since, detail: `${health.detail}; ${undeployed.detail}`, cause };
 }
 
 export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
@@ -393,6 +398,7 @@ export const drainView = (
       deployment_id,
       moving_to: null,
       problem: `${container} may run on; ${removeByHand(container, unmanaged.hostname)}`,
+      unmanaged_container: container,
     })),
   ],
 });

@@ -109,7 +109,7 @@ export function createVolumeChannels(
           clearTimeout(timer);
           off();
           signal.removeEventListener('abort', done);
-          // Without a chunk here, the chunk is at another process or the time is up.
+          // Null means that a different process has the chunk, or that the time is up.
           resolve(look() ?? null);
         };
         const timer = setTimeout(done, ms);

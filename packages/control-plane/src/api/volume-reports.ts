@@ -1,6 +1,6 @@
 /**
- * Compares the volumes that agents report with the database. Most reports equal the one before and
- * require no work, so they cost no query: 10,000 nodes register every 30 s.
+ * Compares the volumes that agents report with the database. Most reports equal the previous report
+ * of the same node and require no work, so they cost no query: 10,000 nodes register every 30 s.
  */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { LRUCache } from 'lru-cache';
@@ -9,7 +9,7 @@ import { growingTo } from './lru.ts';
 
 const NOTHING: VolumeWork = { remove: [], setAside: [] };
 const MAX_NODES = 20_000;
-/** Read again after this time: another control plane might have requested a deletion. */
+/** Read again after this time: a different control plane might have requested a deletion. */
 const READ_AGAIN_MS = 5_000;
 const COMPARE_AGAIN_MS = 10 * 60_000;
 
@@ -57,8 +57,8 @@ export function createVolumeReports({ volumes: store, now }: Deps) {
     const last = compared.get(node.id);
     if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
     const work = await store.report(node, volumes, now(), removed_volumes);
-    // Compare the next report again if there is work: the node might not do it at once, and a copy
-    // of another node can become its own.
+    // If there is work, compare the next report too: the node might not do the work at once, and
+    // this node can take over a copy that belongs to a different node.
     if (work.remove.length + work.setAside.length === 0 && work.foreign !== true)
       compared.set(node.id, { text, at: performance.now() });
     else compared.delete(node.id);

@@ -192,21 +192,17 @@ async function peek(source: Readable, bytes: number): Promise<{ head: Buffer; wh
   }
   const beginning = Buffer.concat(first);
   async function* all(): AsyncGenerator<Buffer> {
-    try {
-      if (beginning.length > 0) yield beginning;
-      for (;;) {
-        const { done, value } = await iterator.next();
-        if (done === true) return;
-        yield value;
-      }
-    } finally {
-      source.destroy();
+    if (beginning.length > 0) yield beginning;
+    for (;;) {
+      const { done, value } = await iterator.next();
+      if (done === true) return;
+      yield value;
     }
   }
-  return {
-    head: beginning.subarray(0, bytes),
-    whole: Readable.from(all(), { objectMode: false, highWaterMark: 1024 ** 2 }),
-  };
+  const whole = Readable.from(all(), { objectMode: false, highWaterMark: 1024 ** 2 });
+  // Not in a `finally` of `all`: if nobody reads `whole`, the generator never starts.
+  whole.once('close', () => source.destroy());
+  return { head: beginning.subarray(0, bytes), whole };
 }
 
 /** Returns whether the source (object storage or disk) failed, and not the content. */

@@ -133,7 +133,12 @@ export async function write({
     const stream = await packed({ manifest, keys, etcSecrets, database }, recipients);
     const count = counting();
     stream.on('error', (error) => count.stream.destroy(error));
-    await target.put(name, stream.pipe(count.stream));
+    try {
+      await target.put(name, stream.pipe(count.stream));
+    } finally {
+      // Closes the copy if the target failed before it had read everything.
+      stream.destroy();
+    }
     return {
       name,
       target: target.shown,

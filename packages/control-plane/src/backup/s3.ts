@@ -85,7 +85,7 @@ export function s3Target({
         const { Body: body } = await client.send(
           new GetObjectCommand({ Bucket: bucket, Key: keyOf(name) }),
         );
-        if (body === undefined) throw new Error('the answer has no content');
+        if (body === undefined) throw new Error('the answer of the object storage has no content');
         return body as Readable;
       }),
     list: () =>

@@ -9,8 +9,8 @@ import type { Draft } from './plan-draft.ts';
 const SLOWEST_COPY = 10_000_000;
 
 /**
- * Returns the time in ms that a deploy task gets for its copies. A measured rate counts only if it
- * is slower than SLOWEST_COPY.
+ * Returns the time in ms that a deploy task gets for its copies. Assumes SLOWEST_COPY, or the
+ * measured rate if that is slower.
  */
 export const copyMs = (bytes: number, rate: number | null): number =>
   Math.ceil((bytes / Math.min(rate ?? SLOWEST_COPY, SLOWEST_COPY)) * 1000);
@@ -55,8 +55,8 @@ export function addNewerVersions(
 }
 
 /**
- * Returns the versions that the node reports as mounted. They differ from the versions in the task
- * if a dataset changed during the copy.
+ * Returns the versions that the node reports as mounted. If a dataset changed during the copy, they
+ * differ from the versions in the task.
  */
 export function mounted(d: DeploymentRecord, report: TaskReport): PinnedDataset[] | null {
   if (d.datasets === null || report.datasets === undefined) return d.datasets;

@@ -50,7 +50,8 @@ export function afterScan(
         newVersion: null,
       };
     case 'suspicious':
-      // Store the share too: if a person accepts the loss, this share becomes the known one.
+      // Store the share too: if a person accepts that files are lost, this share becomes the known
+      // share.
       return {
         set: { ...later, status: 'suspicious', problem: outcome.problem, share: outcome.share },
         newVersion: null,

@@ -34,7 +34,7 @@ export type DriverDeps = {
   telemetry?: Telemetry;
 };
 
-/** Returns a plan, or null if these facts require no change. Called again for each attempt. */
+/** Returns a plan, or null if these facts require no change. Runs once in each attempt. */
 type Decision = (facts: Facts, release: DeploymentRecord | null) => Promise<Plan | null>;
 export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
 
@@ -93,8 +93,8 @@ export function createDecider(deps: DriverDeps): Decider {
         if (attempt > 0) await pause(attempt - 1);
         const again = await release();
         const facts = await factsOf(projectId, again);
-        // Read the release again after the facts. A change between the two reads is missing in the
-        // first read, and the stale check would not detect it.
+        // Read the release again after the facts: the first read lacks a change made between the
+        // two reads, and the stale check would not detect it.
         const present = again === null ? null : await release();
         if (present?.id !== again?.id) continue;
         const plan = await decision(facts, present);

@@ -64,6 +64,6 @@ export function judgeAgain(
 const otherBranch = (pushed: string, deployed: string): string =>
   `the push is to ${pushed}; the project deploys ${deployed}`;
 
-/** Names an event for a sentence, with its article. */
+/** Returns the name of an event with its article, for use in a sentence. */
 const nounOf = (event: string): string =>
   ['tag', 'ping', 'merge request'].includes(event) ? `a ${event}` : `“${event}”`;

@@ -274,7 +274,8 @@ function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): 
  */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
   const draft = createDraft(facts, event.type);
-  // A report or a loss always ends its task, even if the deployment ignores the event.
+  // The report of a task, or the loss of its lease, always ends the task, even if the deployment
+  // ignores the event.
   if (event.type === 'task_reported')
     draft.task({
       id: event.task.id,
@@ -597,8 +598,9 @@ function stopFirstOrWait(
 }
 
 /**
- * Returns whether this deployment must wait or ends because of another one. Only one deployment of
- * a project deploys at a time: after two concurrent route changes the older version could be live.
+ * Returns whether this deployment must wait, or ends, because of another deployment of its project.
+ * Only one deployment of a project deploys at a time: after two concurrent route changes the older
+ * version could be live.
  */
 function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
   const { live } = draft.facts;
@@ -606,8 +608,8 @@ function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
   const running = runningOf(draft);
   if (deploying !== undefined)
     waitForOwnWork(draft, d, { kind: 'still_deploying', generation: deploying.generation });
-  // A newer request does not supersede a deployment in `deploying`. The newer deployment went live
-  // first because this one lost its node and stepped back.
+  // A newer request does not supersede a deployment in `deploying`. So the newer deployment is live
+  // only because this deployment lost its node and went back to an earlier state.
   else if (running !== undefined && running.generation > d.generation)
     leave(
       draft,
@@ -691,9 +693,10 @@ function waitForDeployNode(
   wait(draft, d, code, { kind: 'no_node', role: 'deploy', refusals, engines_down: false });
 }
 
-/** Returns whether the start on this node must wait for older containers of the project. */
+/** Returns whether older containers of the project must stop before the start on this node. */
 function waitsForNodeToBeClear(draft: Draft, d: DeploymentRecord, node: NodeFact): boolean {
-  // The new task would adopt the container that the open retire task then removes.
+  // Wait for the open retire task: the new task would adopt a container that the retire task then
+  // removes.
   if (draft.facts.tasks.some((t) => t.node_id === node.id && removes(t, d))) {
     waitForOwnWork(draft, d, { kind: 'still_removing', node: node.hostname });
     return true;
@@ -827,7 +830,7 @@ const isBetterElsewhere = (draft: Draft, d: DeploymentRecord, question: Question
   !mayFindNode(draft, d, question) &&
   choose({ ...question, home: null }, draft.facts.nodes, draft.facts).placement.winner !== null;
 
-/** Handles the report or the loss of a `move` task. */
+/** Handles a `move` task that its agent reported, or whose lease or time limit expired. */
 function moveEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -843,8 +846,8 @@ function moveEnded(
 }
 
 /**
- * Copies the volumes again, perhaps to another node. Fails the deployment after `maxLosses` tries,
- * or if a retry cannot succeed.
+ * Copies the volumes again, to the same node or to another one. Fails the deployment after
+ * `maxLosses` tries, or if a retry cannot succeed.
  */
 function moveFailed(
   draft: Draft,
@@ -977,14 +980,14 @@ function deployReported(
  */
 function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
   const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
-  if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
+  if (moved === null || !PULL_FAILURE_CODES.includes(error.code)) return error;
   const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
   return {
     ...error,
     message: `${error.message}; ${why}: copy the image to that registry, or deploy from source`,
   };
 }
-const PULL_FAILURES: readonly FailureCode[] = [
+const PULL_FAILURE_CODES: readonly FailureCode[] = [
   'image_pull_failed',
   'registry_unreachable',
   'registry_failed',
@@ -1119,7 +1122,8 @@ function addressTaken(
 /** Keeps the route: a node that does not report might still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
-  // The container is gone, and the contract-only agent will not report its return.
+  // Withdraw the route: the container is gone, and a contract-only agent would not report its
+  // return.
   if (
     draft.facts.route === null &&
     d.health?.status === 'unhealthy' &&
@@ -1188,9 +1192,10 @@ function taskLost(
 const NODE_FAILURES: readonly FailureCode[] = ['engine_unavailable', 'disk_full'];
 
 /**
- * Counts a failure caused by the node as a loss and reassigns the work to another node, at most
- * `maxLosses` times. The loss excludes the broken node, which would otherwise always look the least
- * busy. Without another eligible node the deployment fails with the node's own error.
+ * Records a failure that the node caused in `losses`, and reassigns the work to another node, at
+ * most `maxLosses` times. Placement skips a node with a recorded loss. Without that, the broken
+ * node would always look the least busy and get the work again. Without another eligible node the
+ * deployment fails with the node's own error.
  */
 function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role: NodeRole): void {
   const { facts } = draft;
@@ -1219,8 +1224,8 @@ function reassignOrFail(draft: Draft, d: DeploymentRecord, error: Failure, role:
 }
 
 /**
- * Waits for a node. The code is engine_unavailable if all nodes of this role could work except that
- * their container engines are down.
+ * Waits for a node. If the container engines are the only reason why no node of this role can work,
+ * the code is engine_unavailable.
  */
 function waitForNode(
   draft: Draft,
@@ -1328,8 +1333,8 @@ function projectStopped(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Handles events of a terminal deployment: ignores late reports and losses, and removes a container
- * that a node still reports.
+ * Handles events of a terminal deployment: ignores late reports and expired leases, and removes a
+ * container that a node still reports.
  */
 function terminal(draft: Draft, d: DeploymentRecord, event: FlowEvent): void {
   if (event.type === 'cancel')
@@ -1354,8 +1359,8 @@ function leave(
     { ...finished, error, host_port: d.host_port, container_id: d.container_id, retry: null },
     message,
   );
-  // A report without a container proves that none remains on the node. If a container was reported,
-  // its removal or the next list proves that later.
+  // A report without a container proves that none remains on the node: record that now. If a
+  // container was reported, its removal or the next container list proves it later.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (isGone) freeRoom(draft, d, d.node_id);
@@ -1368,7 +1373,7 @@ function fail(draft: Draft, d: DeploymentRecord, error: Failure): void {
 
 /** Waits for something outside Berth. Fails the deployment after QUEUE_TIMEOUT. */
 function wait(draft: Draft, d: DeploymentRecord, code: FailureCode, reason: WaitReason): void {
-  // Prefer the error that a node reported: it explains more than the lack of another node.
+  // Prefer the error that a node reported: it explains more than "no other node is eligible".
   const reported = d.losses.findLast((l) => l.error !== undefined)?.error;
   if (hasRunOut(draft, d, draft.facts.limits.queueMs))
     return fail(draft, d, reported ?? failure(code, waitText(reason)));

@@ -64,8 +64,8 @@ export async function readDrainState(
 /**
  * Reads the projects that have volumes on the node but no deployment that serves there. `dropped`
  * lists the names of the projects that no longer use a volume. Their data does not block a drain:
- * it stays on the disk, and a later deployment with volumes moves it. It blocks the deletion of a
- * node, because the data would be unreachable afterwards.
+ * it stays on the disk, and a later deployment with volumes moves it. The data blocks the deletion
+ * of the node, because it would be unreachable afterwards.
  */
 async function withVolumesAlone(
   stores: DrainStores,
@@ -120,7 +120,9 @@ function restOf(d: DeploymentRecord, isMoving: boolean, isUsed: boolean): Rest {
   return { isAlone, isMoving, problem: isMoving ? null : problemOf(d) };
 }
 
-/** Returns why the volumes of a project at rest have not left yet, or null. */
+/**
+ * Returns why the volumes of a project without a deployment in progress have not left yet, or null.
+ */
 function problemOf(d: DeploymentRecord): string | null {
   const reason = waitReasonOf(d);
   if (reason?.kind === 'project_stopped') return null;

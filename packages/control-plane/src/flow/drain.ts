@@ -23,7 +23,7 @@ export const TRIED_AT_ONCE = 5;
 
 export type Remaining = {
   running: DeploymentRecord;
-  /** Another deployment of the same project that is in progress, requested by anyone. */
+  /** A deployment of the same project that is in progress, whoever requested it. */
   inProgress: DeploymentRecord | null;
   /** The deployment created by the last try, in any state. */
   tried: DeploymentRecord | null;
@@ -94,7 +94,9 @@ export async function changeDrain(
   throw new DomainError('busy');
 }
 
-/** Returns the moves to try in this step: round robin, starting after the last one tried. */
+/**
+ * Returns the moves to try in this step: round robin, starting after the move that was tried last.
+ */
 export function inTurn(
   waiting: readonly DeploymentRecord[],
   lastProject: string | null,
@@ -162,7 +164,9 @@ export function drainStep(
   return { drain, move: { running: next.running, id: freshId }, leave, room: room - 1 };
 }
 
-/** Counts the tries of a volume move: each failed move is a loss of its deployment. */
+/**
+ * Counts the tries of a volume move: each failed move is one entry in `losses` of its deployment.
+ */
 function triesOfRest(
   { losses }: DeploymentRecord,
   { problem }: Rest,

@@ -45,8 +45,8 @@ export type NewDeployment = {
   commit: string | null;
   note: string | null;
   /**
-   * The deployment whose release is deployed again, or how to find it. Null for a deployment from
-   * source.
+   * The deployment whose release is deployed again, or the rule that finds it. Null for a
+   * deployment from source.
    */
   rollbackOf: string | { find: 'older' | 'last' } | null;
   /** `earlier`: the key in the form that an older version of Berth stored. */
@@ -137,9 +137,8 @@ export type Driver = {
    */
   moveVolumes(deploymentId: string): Promise<boolean>;
   /**
-   * Ends each move of volumes whose copy must no longer be used, for example because its source
-   * node is no longer drained. Repeated calls change nothing. Tries all projects, then throws the
-   * errors.
+   * Ends each move of volumes that is no longer valid, for example because its source node is no
+   * longer drained. Repeated calls change nothing. Tries all projects, then throws the errors.
    */
   reviewMoves(): Promise<void>;
   /** Deletes the node. Without `force` its projects move to other nodes first, as in a drain. */
@@ -266,8 +265,8 @@ async function releaseOf(
     if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
   });
-  // The caller must not learn about other projects, so their deployments get the same answer as
-  // missing ones.
+  // The caller must not learn about other projects, so a deployment of another project gets the
+  // same answer as an unknown id.
   if (target?.project_id !== projectId)
     throw invalid('deployment_id', 'exists', 'this project has no such deployment');
   return target;
@@ -328,8 +327,8 @@ async function report(
       facts,
     );
   });
-  // The task ended between the two reads, by the same report on another connection or by a
-  // deadline.
+  // The task ended between the two reads: the same report arrived on a second connection, or a
+  // deadline passed.
   if (hasEnded) return { status: repeatedAnswer(await stores.tasks.get(taskId), token, given) };
   await failPoint('report.after', () => task.kind);
   return { status: given.status };
@@ -373,8 +372,8 @@ async function reportSync(
 }
 
 /**
- * Handles the report of a look into a repository without a project: ends the task and wakes the
- * request that waits for the result.
+ * Handles the report of a `look` task (inspects a repository) without a project: ends the task and
+ * wakes the request that waits for the result.
  */
 async function reportRepositoryLook(
   { stores, changes, now, telemetry }: DriverDeps,

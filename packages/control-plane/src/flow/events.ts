@@ -53,9 +53,10 @@ export type FlowEvent =
       listed_after?: number | null;
     }
   /**
-   * Another container has the address of this deployment's route. `holder`: a display name of that
-   * container. `isRouted`: a newer route leads to the same address; otherwise a node reported the
-   * container, and this deployment's own container might still have the address.
+   * The container of another deployment has the address of this deployment's route. `holder`: the
+   * display name of that container. `isRouted`: a newer route leads to the same address. If false,
+   * a node reported the container, and the container of this deployment might still have the
+   * address.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */

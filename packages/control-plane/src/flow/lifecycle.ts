@@ -81,8 +81,8 @@ export async function vacate(
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });
   const remainingIds = new Set(remaining.map((l) => l.running.id));
-  // A stopped project keeps its page, and a start deploys its release on another node. If it has
-  // volumes here, they move first.
+  // A stopped project keeps its page, and a start deploys its release on another node. If the
+  // project has volumes on this node, they move first.
   for (const d of await stores.deployments.servingOn(nodeId))
     if (isAtRest(d) && !remainingIds.has(d.id))
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });

@@ -4,7 +4,8 @@
  * assigned to. Berth removes other containers of known deployments, and keeps containers of unknown
  * deployments (quarantine).
  */
-import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import { defined } from '@berth/kit/defined';
+import { type HealthCause, type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/projects/container-name.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -45,7 +46,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, {
+  const { status, detail, cause } = judge(d, container, {
     now: draft.facts.now,
     retiring,
     holder,
@@ -55,7 +56,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The open retire task might still fix the drift, so keep `drifted` until that task ends.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
-  draft.set(d, { health: { status, since: draft.facts.now, detail } });
+  draft.set(d, { health: { status, since: draft.facts.now, detail, ...defined({ cause }) } });
   draft.addLine(
     d,
     'health',
@@ -68,8 +69,8 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
 
 /**
  * Withdraws the route of a running container that mounts an old copy of the volumes, and stops it.
- * Such a container was started by a person after the volumes moved to another node. Returns whether
- * the container is of this kind.
+ * A person started such a container after the volumes moved to another node. Returns whether the
+ * container is of this kind.
  */
 function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Container): boolean {
   const data = d.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
@@ -105,9 +106,10 @@ function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Contain
 }
 
 /**
- * Returns other containers at the deployment's address. `squatter`: on the deployment's own node,
- * while its own container is down. `rival`: on another node with the same address. While the
- * deployment's own container runs, `rival` is set only if the project has no route.
+ * Returns containers of other deployments at this deployment's address. `squatter`: on the
+ * deployment's node, while the deployment's container is down. `rival`: on a different node with
+ * the same address. While the deployment's container runs, `rival` is set only if the project has
+ * no route.
  */
 function othersAt(
   draft: Draft,
@@ -157,9 +159,10 @@ const hasAddress = (
   route.stopped !== true;
 
 /**
- * Returns whether a retire task on the node is open, or the list might be older than the end of the
- * last task. A wrong name, or a container that still runs, is then no drift. The race exists
- * because the report of the task and the list use two connections.
+ * Returns whether a retire task on the node is open, or the container list might be older than the
+ * end of the last task. If so, a wrong name, or a container that still runs, does not count as
+ * drift. The agent sends the report of the task and the list on two connections, so either can
+ * arrive first.
  */
 function mayBeRenaming(
   { tasks, endedWork }: Facts,
@@ -220,7 +223,7 @@ const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts)
   (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
-type Judgement = { status: HealthState; detail: string | null };
+type Judgement = { status: HealthState; detail: string | null; cause?: HealthCause };
 /**
  * Input of `judge`. `holder`, `squatter` and `rival` are other containers: with the deployment's
  * container name, at its port, and at its address on another node.
@@ -287,8 +290,6 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   };
 }
 
-const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
-
 /**
  * Returns the detail for a failing health check. Keeps the first output while the check fails and
  * for a short time after it passes, so that changing output or a flapping check does not fill the
@@ -300,9 +301,7 @@ function failingCheck(
   now: number,
 ): Judgement | null {
   const failed =
-    before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true
-      ? before
-      : null;
+    before?.status === 'unhealthy' && before.cause === 'image_health_check' ? before : null;
   if (
     failed !== null &&
     (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))
@@ -310,7 +309,11 @@ function failingCheck(
     return failed;
   if (health?.status !== 'unhealthy') return null;
   const { output = '' } = health;
-  return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
+  return {
+    status: 'unhealthy',
+    detail: `the HEALTHCHECK of its image fails${output === '' ? '' : `: ${output}`}`,
+    cause: 'image_health_check',
+  };
 }
 
 /**
@@ -404,8 +407,8 @@ export const holderOfName = (
   ) ?? null;
 
 /**
- * Returns another container that serves at the port of a deployment whose own container is down.
- * The container engine reassigns free ports.
+ * Returns the container of another deployment that serves at the port of this deployment, whose own
+ * container is down. The container engine reassigns free ports.
  */
 export const holderOfPort = (
   node: Pick<NodeRecord, 'containers'> | undefined,
@@ -454,14 +457,15 @@ export function addStopped(
 }
 
 /**
- * Returns a text that names the project settings that changed after the request of the deployment,
- * or null.
+ * Returns a text with the names of the project settings that changed after the deployment was
+ * requested, or null.
  */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
   const names = namesToDeploy(d, project);
   if (names.length === 0) return null;
   const changed = `the project’s ${names.join(', ')} changed since`;
-  // A deployment from source would bring back the version that somebody rolled back.
+  // Do not suggest a deployment from source: it would bring back the version that somebody rolled
+  // back.
   return d.rolled_back === null
     ? `${changed} this deployment; deploy the project to apply the change`
     : `${changed} the rollback from deployment ${d.rolled_back.from}; the next deployment from ` +
@@ -542,7 +546,8 @@ function isRoutedAsExpected(
   { container, squatter }: { container: Container; squatter: Container | null },
   route: RouteRecord | null,
 ): boolean {
-  // The route belongs to another version, for example a newer one, so this version needs no change.
+  // The project's route leads to a different version, for example a newer one, so this version
+  // needs no change.
   if (route !== null && route.deployment_id !== d.id) return true;
   if (container.state !== 'running') return squatter === null || route === null;
   return (

@@ -32,12 +32,15 @@ import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
 import { failureOf } from './failure.ts';
 
-/** Number of failed looks in a row after which Berth deploys without a look. */
+/**
+ * Number of failed `look` tasks in a row after which Berth deploys without reading the tip of the
+ * branch.
+ */
 const LOOK_TRIES = 4;
-/** Pauses in ms after the first, second, … failed look. */
+/** Pauses in ms after the first, second, … failed `look` task. */
 const LOOK_PAUSES = [2_000, 10_000, 30_000];
 /**
- * Temporary failures: a later look might succeed. After any other failure Berth does not look
+ * Temporary failures: a later `look` task might succeed. After any other failure Berth does not try
  * again.
  */
 const PASSING: readonly FailureCode[] = [
@@ -51,8 +54,8 @@ const PASSING: readonly FailureCode[] = [
 const MAX_BASES = 10;
 
 /**
- * Starts a look if deliveries wait and no look is open. Returns null if no change is necessary or
- * possible now.
+ * Creates a `look` task if deliveries wait and no such task is open. Returns null if no change is
+ * necessary or possible now.
  */
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
@@ -100,8 +103,8 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
 }
 
 /**
- * Returns whether the look must wait because a new request would not supersede the build in
- * progress. A look now would only queue a deployment that a later push replaces.
+ * Returns whether the `look` task must wait because a new request would not supersede the build in
+ * progress. A task now would only queue a deployment that a later push replaces.
  */
 const mustWait = ({ live }: Facts): boolean =>
   live.some(
@@ -110,8 +113,8 @@ const mustWait = ({ live }: Facts): boolean =>
   );
 
 /**
- * Returns an eligible builder. Avoids the builder of the last failed look and prefers the builder
- * of the last build.
+ * Returns an eligible builder. Avoids the builder whose `look` task failed last, and prefers the
+ * builder of the last build.
  */
 function chooseLooker(
   failedOn: string | null,
@@ -142,13 +145,15 @@ const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({
   branch,
   watch_paths,
 });
-/** Returns whether the look reads the repository, branch and paths of the present settings. */
+/**
+ * Returns whether the `look` task reads the repository, branch and paths of the present settings.
+ */
 const isPresent = ({ payload }: TaskRecord, project: Looked): boolean =>
   'watch_paths' in payload && stableJson(lookedAt(payload)) === stableJson(lookedAt(project));
 
 /**
- * Skips the waiting deliveries that the present settings do not deploy, and ends an open look that
- * does not match these settings. Returns null if neither is necessary.
+ * Skips the waiting deliveries that the present settings do not deploy, and ends an open `look`
+ * task that does not match these settings. Returns null if neither is necessary.
  */
 function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
   const { project, tasks } = facts;
@@ -168,12 +173,13 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
     reason: why,
     deployment_id: null,
   }));
-  // If a look ended, reset the failure count: its failures belong to the previous settings.
+  // If this ended a `look` task, reset the failure count: the failures belong to the previous
+  // settings.
   plan.push = { set: looks.length > 0 ? DONE : {}, verdicts, replaced: null };
   return plan;
 }
 
-/** Applies the report of a look. `pushes` is null if the hook was deleted meanwhile. */
+/** Applies the report of a `look` task. `pushes` is null if the hook was deleted meanwhile. */
 export function lookReported(
   task: TaskRecord,
   report: TaskReport,
@@ -188,7 +194,7 @@ export function lookReported(
   if (pushes === null || covered.length === 0) return ended(createDraft(facts, 'look').plan);
   const others = facts.tasks.filter((t) => t.id !== task.id);
   const outdated = judgedAgain(pushes, { ...facts, tasks: others });
-  // The look does not match the present settings: the remaining deliveries get a new look.
+  // The `look` task does not match the present settings: the remaining deliveries get a new task.
   if (outdated !== null || !isPresent(task, facts.project))
     return ended(outdated ?? createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
@@ -220,7 +226,7 @@ const LOSS_TEXTS: Record<LossReason, string> = {
   attempts: 'did not end the check in time',
 };
 
-/** Handles a look that its node did not claim, renew or end in time. */
+/** Handles a `look` task that its node did not claim, renew or end in time. */
 export function lookLost(
   task: TaskRecord,
   why: LossReason,
@@ -240,7 +246,7 @@ export function lookLost(
   return plan;
 }
 
-/** Ends the open looks of a project that is being deleted. */
+/** Ends the open `look` tasks of a project that is being deleted. */
 export function endLooks(facts: Facts): Plan {
   const draft = createDraft(facts, 'look');
   for (const task of facts.tasks)
@@ -311,7 +317,7 @@ function deploy(
   facts: Facts,
 ): Plan {
   if (facts.project.stopped_at !== null) return skipStopped({ covered }, facts);
-  // Take the last fresh id: `request` takes its ids from the start.
+  // Take the last fresh id, because `request` takes its ids from the start of the list.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
   if (id === undefined || newest === undefined)
@@ -360,8 +366,8 @@ function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan 
 }
 
 /**
- * Returns the replaced deliveries. Without a look the tip is unknown, and the newest delivery
- * counts as the tip.
+ * Returns the replaced deliveries. Without the result of a `look` task the tip is unknown, and the
+ * newest delivery counts as the tip.
  */
 function replaced(
   covered: readonly DeliveryRecord[],
@@ -369,7 +375,7 @@ function replaced(
   by: Pick<DeploymentRecord, 'id' | 'generation'> | null,
   { live }: Facts,
 ): PushChange['replaced'] {
-  // Exclude commits that have a deployment: their commit status is that of the deployment.
+  // Exclude commits that have a deployment: they get the commit status of that deployment.
   const others = [tip ?? covered.at(-1)?.commit, ...live.map(commitOf)];
   const commits = [...new Set(covered.map((d) => d.commit))]
     .filter((c) => c !== null)
@@ -382,8 +388,8 @@ function replaced(
 const DONE = { look_tries: 0, look_not_before: 0, look_failed_on: null };
 
 /**
- * Gives the verdict to the newest delivery and to all deliveries of the tip. A newer push replaced
- * the others.
+ * Gives the verdict to the newest delivery and to all deliveries of the tip. All other deliveries
+ * get the verdict that a newer push replaced them.
  */
 function verdicts(
   covered: readonly DeliveryRecord[],

@@ -12,7 +12,7 @@ import type {
 import { digestOf, stableJson } from '../domain/platform/stable-json.ts';
 
 /**
- * Settings whose current value in the project always applies, even to older releases.
+ * Settings for which every release, even an old one, uses the project's current value.
  * `auth_required` is included because a rollback must not publish a project that requires a login.
  * Only PATCH decides who can see a project.
  */
@@ -73,8 +73,8 @@ export const undeployedNames = (
 ): (keyof ProjectSettings)[] => differingNames(settingsOfRelease(d), project);
 
 /**
- * Returns the names of the settings that need a deployment. Excludes settings that a rollback set
- * aside and that have not changed since.
+ * Returns the names of the settings that need a deployment to take effect. A setting that a
+ * rollback set aside counts only if it has changed since.
  */
 export const namesToDeploy = (
   d: DeploymentRecord,
@@ -90,9 +90,10 @@ type Rollback = {
   live: DeploymentRecord | null;
 };
 /**
- * Returns which deployment and settings the rollback sets aside. If it redeploys the serving
- * release, for example away from a dead node, the record of that release stays. If no deployment
- * serves or it reverses a rollback, the record of the target applies.
+ * Returns which deployment and settings the rollback sets aside. If the rollback redeploys the
+ * serving release (for example away from a dead node), the record of that release stays. If no
+ * deployment serves, or the rollback reverses an earlier rollback, the record of the target
+ * applies.
  */
 export function rolledBack(
   { settings, release, live }: Rollback,

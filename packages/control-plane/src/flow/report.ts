@@ -39,7 +39,7 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
 
 /**
  * Returns whether the image is a tag in the project's own repository. Nodes run the image that a
- * builder names, so the name must not be another image or an option of docker.
+ * builder names, so the name must not be the image of another project or an option of docker.
  */
 export function isOwnImage(repository: string, image: string): boolean {
   const tag = image.startsWith(`${repository}:`) ? image.slice(repository.length + 1) : '';
@@ -74,7 +74,7 @@ export function repeatedAnswer(
   report: TaskReport,
 ): TaskState {
   checkLease(task, token);
-  // Compare by content: the repeated report might have its fields in another order.
+  // Compare by content: the repeated report might have its fields in a different order.
   if (task.report === null || stableJson(task.report) !== stableJson(report))
     throw new DomainError('task_over', `the task is already ${task.status}`);
   return task.status;

@@ -37,8 +37,8 @@ export function retireEnded(
 }
 
 /**
- * Counts attempts on the deployment's own container. Attempts on other containers count for their
- * deployments.
+ * Counts attempts on this deployment's container. Attempts on the container of another deployment
+ * count for that deployment.
  */
 function countAttempts(
   draft: Draft,
@@ -128,9 +128,9 @@ const isStart = ({ start }: TaskRecord<'retire'>['payload']): boolean => typeof 
  */
 function addOnce(draft: Draft, d: DeploymentRecord, reason: RetireFailure): void {
   if (waitsFor(d, reason)) return;
-  // `waiting` already says that the version will be restarted.
+  // Add no line: `waiting` already says that the version will be restarted.
   if (isStoppedFirst(d) && reason.kind === 'retire_lost') return;
-  // An unsettled deployment already has another reason in `waiting`, so keep that one.
+  // If the deployment is not settled, `waiting` already has a different reason: keep that reason.
   if (isSettled(d.status)) draft.set(d, waitingFor(reason));
   draft.addLine(d, reason.kind, waitText(reason));
 }

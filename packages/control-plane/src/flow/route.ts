@@ -36,8 +36,8 @@ export type Rival = { container: ObservedContainer; node: NodeRecord };
 
 /**
  * Returns a container of another deployment that runs at the address, from the last reports of the
- * nodes with this address. Ignores silent nodes, because another machine might have their address
- * now; the deployment's own node counts even if it is silent.
+ * nodes with this address. Ignores silent nodes, because a different machine might have their
+ * address now. Does not ignore the node of this deployment, even if it is silent.
  */
 export function rivalAt(
   { facts }: Draft,

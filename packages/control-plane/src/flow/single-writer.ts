@@ -47,7 +47,7 @@ export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_fir
 
 type NodeState =
   | { is: 'clear' }
-  /** A task is open on the node; the agent will report its end, or the task will be lost. */
+  /** Wait: a task is open on the node. Its agent will report the end, or the lease will expire. */
   | { is: 'busy'; why: WaitReason }
   | { is: 'unknown'; why: WaitReason }
   | { is: 'runs'; containers: ObservedContainer[] };
@@ -93,14 +93,14 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
   const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);
   if (!hasCleanedUp(draft, node.id, reporter)) return { is: 'unknown', why: mayWrite(node) };
-  // Ignore a task that no agent claimed: it started no container.
+  // Ignore a task that no agent claimed, because it started no container.
   const claimedAt = work?.claimed_at ?? null;
   if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null)
     return { is: 'unknown', why: mayWrite(node) };
   // The machine now reports as another node: its containers are in the list of that node.
   if (reporter !== node) return { is: 'clear' };
-  // The engine or the agent can restart a container that exited by itself. Only a container that
-  // Berth stopped stays stopped.
+  // A container that exited by itself can run again: the engine or the agent can restart it. Only a
+  // container that Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
     (c) =>
       serves !== undefined &&
@@ -293,7 +293,8 @@ export function restartStopped(
   if (stopped === null) return;
   const { old, home } = stopped;
   const { live } = draft.facts;
-  // A newer version might still go live. If it ends instead, this function is called again.
+  // Do not restart the old version: a newer version might still go live. If the newer version ends
+  // instead, this function runs again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
     return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
@@ -311,7 +312,7 @@ export function restartStopped(
   const isReportNew =
     observedAt(draft, home) >
     (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
-  // Clear the stop: the container never stopped or no longer exists.
+  // Clear `stopped_first`: the container never stopped, or it no longer exists.
   if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const why = whyNotRestart(draft, stopped, removal);
@@ -338,8 +339,8 @@ export function restartStopped(
 type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
 
 /**
- * Returns the version that was stopped for a newer one, with its node; null if the node cannot
- * restart it or works on a task.
+ * Returns the version that was stopped for a newer version, with its node. Returns null if the node
+ * cannot restart it or works on a task.
  */
 function stoppedVersion(draft: Draft): StoppedVersion | null {
   if (isProjectStopped(draft)) return null;
@@ -357,8 +358,8 @@ function stoppedVersion(draft: Draft): StoppedVersion | null {
 }
 
 /**
- * Returns whether the version that was stopped for a newer one could restart now, on the node of
- * its volumes.
+ * Returns whether the node of the volumes could now restart the version that was stopped for a
+ * newer version.
  */
 export function canRestart(draft: Draft): boolean {
   const stopped = stoppedVersion(draft);
@@ -372,7 +373,7 @@ export function canRestart(draft: Draft): boolean {
   );
 }
 
-/** Returns why another version might still run on any node, or null. */
+/** Returns why any version except this one might still run, on any node, or null. */
 function whyNotRestart(
   draft: Draft,
   { old, home }: StoppedVersion,
@@ -399,8 +400,8 @@ function mayRun(node: NodeFact, state: NodeState): WaitReason | null {
 }
 
 /**
- * Returns why another version might run on the stopped version's own node, or null. A restart does
- * not stop other containers.
+ * Returns why a different version might run on the node of the stopped version, or null. A restart
+ * does not stop the containers of other versions.
  */
 function besides(
   draft: Draft,

@@ -1,16 +1,16 @@
 /**
- * Stores the facts that a build learned: commit, author, pushed image. The deployment keeps them
- * even if the build fails. Pure.
+ * Stores the facts that an agent finds during a build: commit, author, pushed image. The deployment
+ * keeps them even if the build fails. Pure.
  */
 import { defined } from '@berth/kit/defined';
 import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
-import { bytesText } from '../domain/platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 import type { Change, Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { isOwnImage } from './report.ts';
 
-/** Clears image and message, which belong to the commit of an earlier attempt. */
+/** Clears `image` and `message`: they belong to the commit of an earlier attempt. */
 const NOTHING_BUILT = {
   image_tag: null,
   image_digest: null,
@@ -60,7 +60,8 @@ export function keepFacts(
 }
 
 /**
- * Stores facts that the agent sends during the build, so that they survive the loss of the build.
+ * Stores facts that the agent sends during the build. They remain if the lease of the build
+ * expires.
  */
 export function learned(
   draft: Draft,
@@ -80,8 +81,8 @@ export function addNotes(
 }
 
 /**
- * Adds a story line with the progress of the unfinished copies of a deploy task that failed or was
- * lost.
+ * Adds a story line that shows how far the unfinished copies were when a deploy task failed or its
+ * lease expired.
  */
 export function addCopied(
   draft: Draft,
@@ -94,7 +95,7 @@ export function addCopied(
       draft.addLine(
         d,
         'copied',
-        `dataset ${name}: ${bytesText(bytes_done)} of ${bytesText(bytes_total)} were copied ` +
+        `dataset ${name}: ${decimalSizeText(bytes_done)} of ${decimalSizeText(bytes_total)} were copied ` +
           `(${step})`,
       );
 }

@@ -140,8 +140,8 @@ export function createDeployTask(
 }
 
 /**
- * Longest duration of a move in ms. A move ends earlier if one of its agents is lost or the
- * transfer stalls.
+ * Longest duration of a move in ms. A move ends earlier if the lease of one of the two agents
+ * expires or the transfer stalls.
  */
 const MOVE_MS = 24 * 3_600_000;
 
@@ -170,9 +170,9 @@ const stopMs = (all: readonly DeploymentRecord[]): number =>
   1000;
 
 export type RetireRequest = {
-  /** The deployment that the task belongs to. Story lines go to it. */
+  /** Owner of the task: its story gets the lines of the task. */
   of: DeploymentRecord;
-  /** The new deployment, which gets the story lines too. */
+  /** The new deployment: its story gets the same lines. */
   replacedBy?: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;

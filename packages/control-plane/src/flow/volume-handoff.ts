@@ -80,7 +80,8 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
-  // A full disk during this drain excludes its node. Ignore failures from before this drain.
+  // A node whose disk was full during this drain is excluded. Failures before this drain do not
+  // count.
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const { placement, refusals } = choose(
@@ -116,7 +117,7 @@ const leavingSince = (
   projectId: string,
 ): number => drain?.tries[projectId]?.at ?? drain?.started_at ?? deleting_at ?? 0;
 
-/** Handles the report or the loss of a `move` task. */
+/** Handles a `move` task that its agent reported, or whose lease or time limit expired. */
 export function leaveEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -138,7 +139,7 @@ export function leaveEnded(
 function useCopy(draft: Draft, d: DeploymentRecord): void {
   const source = currentCopy(draft.volumes());
   const copy = source === null ? null : incomingOf(draft, source);
-  // The other node has not reported yet.
+  // Wait: only one of the two nodes has reported.
   if (source === null || copy === null || !isProven(source, copy)) return;
   const why = notConfirmed(draft, source);
   // The drain loop tries again later.
@@ -191,8 +192,8 @@ export function reviewMove(facts: Facts): Plan {
 }
 
 /**
- * Ends the rest of a move whose deployment or node is gone. `gone`: the node whose disk is
- * unreachable.
+ * Ends what is left of a move after the deletion of its deployment or of one node. `gone`: the node
+ * whose disk is unreachable.
  */
 export function endLeave(draft: Draft, d: DeploymentRecord, gone: string | null = null): void {
   if (gone !== null && saveProven(draft, d, gone)) return;

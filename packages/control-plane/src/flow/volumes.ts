@@ -27,7 +27,7 @@ import type {
   NodeRecord,
   TaskRecord,
 } from '../domain/platform/records.ts';
-import { bytesText } from '../domain/platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 import type { MoveWitness, VolumeCopy } from '../domain/data/volume-copy.ts';
 import { copyText, currentCopy, isProven, volumeMounts } from '../domain/data/volumes.ts';
 import type { Draft } from './plan-draft.ts';
@@ -47,7 +47,7 @@ export function pinOf(
 ): VolumeCopy | null {
   if (settings.volumes.length === 0) return null;
   const current = currentCopy(draft.volumes());
-  // A copy without names was never mounted by a container that answered its probe.
+  // If the copy has no names, no container that mounted it ever answered its probe.
   return current === null || current.names.length === 0 ? null : current;
 }
 
@@ -55,7 +55,7 @@ export function pinOf(
 export function volumesAway(draft: Draft, pin: VolumeCopy | null): WaitReason | null {
   if (pin === null) return null;
   const { now, limits } = draft.facts;
-  const volumes = copyText(pin, bytesText);
+  const volumes = copyText(pin);
   const node = draft.node(pin.node_id);
   if (node === undefined)
     return {
@@ -100,7 +100,7 @@ export function isMoving({ facts, plan }: Draft): WaitReason | null {
   return { kind: 'volumes_copying', from, to };
 }
 
-/** Returns whether the node still lacks a proven copy. */
+/** Returns whether this node's copy is not proven yet (the node has reported no digest). */
 export function isStillAway(draft: Draft, pin: VolumeCopy, node: NodeFact): boolean {
   const copy = incomingOf(draft, pin);
   return copy === null || copy.node_id !== node.id || !isProven(pin, copy);
@@ -183,8 +183,8 @@ function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): 
 }
 
 /**
- * Why a move ends. `loss`: the node to record as a loss, because a container might have written to
- * a copy; null if the end does not count as a try.
+ * Why a move ends. `loss`: the node to record in `losses`, because a container might have written
+ * to a copy; null if the end does not count as a try.
  */
 type MoveEnd = { why: string; loss: string | null };
 
@@ -199,7 +199,8 @@ export function whyMoveEnds(draft: Draft): MoveEnd | null {
     return ends('they are a copy of volumes that the project does not use any more');
   const [from, to] = [draft.node(source.node_id), draft.node(copy.node_id)];
   const written = from === undefined ? null : whyTouched(draft, source, from);
-  // A container already mounts the copy. Its report or the end of its deployment decides.
+  // Do not end the move: a container already mounts the copy, so its report or the end of its
+  // deployment decides.
   const isMounted = live.some(
     (o) => o.status === 'deploying' && o.node_id === copy.node_id && o.settings.volumes.length > 0,
   );
@@ -314,7 +315,8 @@ export function switchCopies(
 }
 
 /**
- * Why a move failed. `again`: whether the deployment can retry, and whether with the same nodes.
+ * Why a move failed. `again`: whether a retry is possible, and whether it can use the same two
+ * nodes.
  */
 export type MoveProblem = { error: Failure; again: 'yes' | 'elsewhere' | 'never' };
 
@@ -373,7 +375,7 @@ export function moveReported(
   draft.addLine(
     d,
     'volumes',
-    `the volumes are on ${target.hostname}: ${result.files} files, ${bytesText(result.bytes)}, ` +
+    `the volumes are on ${target.hostname}: ${result.files} files, ${decimalSizeText(result.bytes)}, ` +
       `equal to those on ${source.hostname} in content, owner and mode`,
   );
   return null;
@@ -405,8 +407,8 @@ export function mountVolumes(
   const pin = pinOf(draft, d);
   const arrived = pin === null || pin.node_id === node.id ? null : incomingOf(draft, pin);
   if (pin !== null && arrived !== null) {
-    // Clear the digests: the container might write, so the files must be copied again if it does
-    // not go live.
+    // Clear the digests: the container might write, so Berth must copy the files again if this
+    // deployment does not go live.
     draft.putVolumes({ ...pin, digest: null, changed_at: now });
     draft.putVolumes({ ...arrived, digest: null, changed_at: now });
     return { volumes: volumeMounts(d.settings, arrived) };

@@ -1,4 +1,4 @@
-/** Advances the uptime clock if no other reader does. */
+/** Reads the uptime clock at a fixed interval, because the clock advances only when it is read. */
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 
 export type Deps = {

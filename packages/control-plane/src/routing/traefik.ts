@@ -77,9 +77,10 @@ export const aliasPath = (hash: string): string => `/${hash}/alias`;
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
 /**
- * Middleware and service for stopped projects. The own service of a stopped project has no servers,
- * so the proxy itself answers 503, even while every other process is down. The middleware then
- * shows the gateway's page instead. Project names have no underscore, so no project has this name.
+ * Middleware and service for stopped projects. A stopped project's service has no servers, so the
+ * proxy answers 503 even if all Berth processes are down. While the gateway runs, the middleware
+ * replaces this answer by the gateway's page. Project names have no underscore, so no project has
+ * this name.
  */
 const STOPPED = 'berth_stopped';
 /**

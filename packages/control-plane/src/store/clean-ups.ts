@@ -374,8 +374,8 @@ export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
 };
 
 /**
- * Throws no_release if the image of the release (the deployment to roll back to) was removed. A
- * running release can still move to another node.
+ * Throws no_release if the image of the release (the deployment to roll back to) was removed.
+ * Accepts a running release without an image, so that it can still move to a different node.
  */
 export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string): Promise<void> {
   await db.capabilities.lockName(tx, WINDOW);

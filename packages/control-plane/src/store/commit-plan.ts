@@ -168,7 +168,8 @@ async function createDeployment(
     await refuseRelease(claiming, tx, deployment);
   }
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
-  // The settings of a release can have a domain prefix that another project has taken since.
+  // Check the prefix again: the settings of a release can have a domain prefix that a different
+  // project has taken since.
   const holder = await tx
     .selectFrom('projects')
     .select('id')

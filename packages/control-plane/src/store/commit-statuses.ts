@@ -77,7 +77,8 @@ async function claimStatuses(
     (row.claimed_until ?? 0) <= uptime;
   for (const newest of due) {
     const row = await db.write(async (tx) => {
-      // Takes a lock, because another control plane can claim a status of this commit now.
+      // Takes a lock, because a second control plane could claim a status of this commit at the
+      // same time.
       await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
       const present = await tx
         .selectFrom('commit_statuses')
@@ -276,8 +277,8 @@ async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
 }
 
 /**
- * Adds a status for each replaced commit without one. A commit with a deployment of its own already
- * has that deployment's status.
+ * Adds a status for each replaced commit that has none. A commit that has a deployment already has
+ * the status of that deployment.
  */
 async function writeReplaced(
   tx: Tx,

@@ -33,7 +33,10 @@ import { createStatusCounts } from './status-counts.ts';
 /** Maximum number of deployments that a rollback without a body searches. */
 const MAX_RAN = 1_000;
 
-/** The expression of the indexes of migration 0006. Rows of an older version have no ordinal. */
+/**
+ * Must equal the expression in the indexes of migration 0006. Rows of an older version have no
+ * ordinal.
+ */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
 /**
@@ -316,7 +319,7 @@ async function deploymentsRunningWith(
     .orderBy('created_at')
     .orderBy('id')
     .execute();
-  // Filters again, because the LIKE also matches the id inside another text, such as a name.
+  // Filters again, because the LIKE also matches the id inside a longer text, such as a name.
   return rows
     .map(deploymentOf)
     .filter((d) => d.datasets?.some((pinned) => pinned.dataset_id === datasetId));

@@ -6,16 +6,10 @@
 import { DomainError, type FieldProblem } from '../domain/platform/errors.ts';
 import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
 import type { DomainStore } from '../domain/routes/route-stores.ts';
-import type { Claiming } from './claiming.ts';
+import { type Claiming, MAX_KEPT_HOSTS, newClaim, SWEPT_AT_ONCE } from './claiming.ts';
 import type { Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import { freePrefix, sweepPrefixes } from './prefixes.ts';
-
-/**
- * Maximum number of domains that a project can give up within the quarantine: each one keeps a row.
- */
-export const MAX_KEPT = 200;
-const SWEPT_AT_ONCE = 500;
 
 /**
  * Changes the domains of a project. Throws domain_taken, which lists every refused domain, and
@@ -36,13 +30,14 @@ export async function changeDomains(
 }
 
 async function claim(
-  { db, newId, quarantineMs }: Claiming,
+  claiming: Claiming,
   tx: Tx,
   projectId: string,
   after: readonly string[],
   added: readonly string[],
   now: number,
 ): Promise<void> {
+  const { db, quarantineMs } = claiming;
   const problems: FieldProblem[] = [];
   // Sorted, so that two requests for the same domains lock them in the same order.
   for (const host of added.toSorted()) {
@@ -61,9 +56,7 @@ async function claim(
       });
       continue;
     }
-    // Always a new id, even for the same project, so that session cookies from before the removal
-    // stay invalid.
-    const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
+    const row = newClaim(claiming, projectId, now);
     await tx
       .insertInto('domain_claims')
       .values({ host, ...row })
@@ -86,8 +79,8 @@ async function checkKept(tx: Tx, projectId: string): Promise<void> {
     .where('project_id', '=', projectId)
     .where('released_at', 'is not', null)
     .executeTakeFirstOrThrow();
-  if (Number(count) <= MAX_KEPT) return;
-  const message = `the project gave up more than ${MAX_KEPT} domains recently; add others later`;
+  if (Number(count) <= MAX_KEPT_HOSTS) return;
+  const message = `the project gave up more than ${MAX_KEPT_HOSTS} domains recently; add others later`;
   throw new DomainError('validation', `domains: ${message}`, [
     { field: 'domains', rule: 'max_kept', message },
   ]);

@@ -47,9 +47,9 @@ export const endedAt = (task: {
 const LATEST = 32;
 
 /**
- * Returns the latest end by the uptime clock. The indexes are sorted by the machine's clock. If
- * that clock was set back, older ends have later times; so the query also compares the latest ends
- * up to the present time.
+ * Returns the end that is the latest by the uptime clock. The indexes are sorted by the machine's
+ * clock. If that clock was set back, older ends have later times in the index. So the query also
+ * compares the latest ends up to the present time.
  */
 const lastEnd = (projectId: string, now: number, which: ReturnType<typeof sql.raw>) => {
   const latest = (condition: ReturnType<typeof sql.raw>) => sql`select * from (

@@ -287,7 +287,10 @@ async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
     .execute();
 }
 
-/** Removes surplus deliveries, oldest first: either refused ones, or others that have a verdict. */
+/**
+ * Removes surplus deliveries, oldest first: either refused deliveries, or stored deliveries that
+ * have a verdict.
+ */
 async function removeSurplus(
   tx: Tx,
   projectId: string,

@@ -1,6 +1,6 @@
 /**
- * The container logs that people are reading now. Rows expire after seconds unless their control
- * plane renews them.
+ * Table `log_wants`: the container logs that people are reading now. Rows expire after seconds
+ * unless their control plane renews them.
  */
 import type { LogWantStore, WantRecord } from '../domain/deployments/runtime-logs.ts';
 import type { Database } from './engine/database.ts';

@@ -253,7 +253,7 @@ function secretColumns(
     ...defined({
       secret_hash: newHash,
       secret_used: proof.kind === 'node' ? 1 : unusedYet,
-      // An admin's reset admits one machine only, so it ends here.
+      // Clear the admin's reset once it was used, because it admits one machine only.
       secret_reset_at: newHash !== undefined || isElsewhere ? null : undefined,
     }),
     shared_secret: proof.kind === 'shared' ? proof.fingerprint : null,
@@ -390,8 +390,8 @@ async function isSameMachine(
 }
 
 /**
- * Returns the name of a node whose original name now belongs to another machine: the address
- * identifies the machine.
+ * Returns the new name of a node whose old name now belongs to a different machine. The new name
+ * contains the address, which identifies the machine.
  */
 const awayName = (hostname: string, host_ip: string): string => `${hostname}~${host_ip}`;
 
@@ -446,7 +446,7 @@ async function lockedRow(
     (row !== undefined && row.boot_id !== null && row.boot_id === input.boot_id)
   )
     return row;
-  // The node might have lost its name to another machine and be stored under its away name.
+  // Search for the away name too: a different machine might have taken the node's name.
   const away = query
     .where('hostname', '=', awayName(input.hostname, input.host_ip))
     .where('role', '=', input.role);
@@ -519,7 +519,9 @@ async function joinRefusal(
   return null;
 }
 
-/** Returns the name for the node: the machine's new name, unless another node has it. */
+/**
+ * Returns the name for the node: the machine's new hostname, unless a different node has that name.
+ */
 async function nameFor(tx: Tx, before: NodeRow, input: NodeRegister): Promise<string> {
   if (before.hostname === input.hostname) return input.hostname;
   const other = await tx
@@ -570,8 +572,8 @@ function withStranger(
   const previous = boots?.doubled ?? null;
   const since = previous?.boot_id === stranger.boot_id ? previous.since : at;
   const doubled: Doubled = { ...stranger, why: 'secret', since, last_seen_at: at };
-  // Keeps the other record while that process still registers: two processes that alternate as the
-  // node are the more important problem.
+  // Keep the record of a process that uses this node's identity while it still registers: two
+  // processes with one identity are worse than one machine with a wrong secret.
   const keepsPrevious =
     previous?.why === 'boot' && Math.abs(at - previous.last_seen_at) < PRESENT_MS;
   return { previous: boots?.previous ?? null, doubled: keepsPrevious ? previous : doubled };

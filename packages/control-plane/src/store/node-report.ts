@@ -87,9 +87,9 @@ export const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
 
 /**
  * Returns the observation times, by the uptime clock. An agent lists its containers after it
- * received our last answer. If the report names no answer, the list counts as made when it was
- * sent. If it names our last answer, the list was made after the previous report. If it names
- * another answer, the time is unknown, and `observed_since` stays.
+ * received our last answer. If the report names no answer, Berth takes the time at which the report
+ * was sent. If it names our last answer, the list was made after the previous report. If it names a
+ * different answer, the time is unknown, and `observed_since` stays.
  */
 export function observedColumns(
   { containers, last_answer_at }: NodeRegister,

@@ -262,8 +262,8 @@ export function addTestNotice(
         [],
         MINUTE_MS / 1000,
       );
-    // A test has no retries: the person who requested it sees the answer. `give_up_at` 0 ends it
-    // after a crash.
+    // A test has no retries: the person who requested it sees the answer. `give_up_at` 0: a test
+    // that a crash interrupted ends without a retry.
     const row = await tx
       .insertInto('notices')
       .values({

@@ -6,7 +6,7 @@
 import { sql } from 'kysely';
 import { claimRefusal, refusalMessage } from '../domain/routes/domains.ts';
 import { DomainError } from '../domain/platform/errors.ts';
-import type { Claiming } from './claiming.ts';
+import { type Claiming, MAX_KEPT_HOSTS, newClaim, SWEPT_AT_ONCE } from './claiming.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
@@ -39,16 +39,16 @@ export async function prefixUse(
 
 /**
  * Gives the prefix to the project. Returns the reason if this is refused, or null. Call it with the
- * prefix locked, after `prefixUse`. A new claim gets a new id, even for the same project, so that
- * older session cookies stay invalid.
+ * prefix locked, after `prefixUse`.
  */
 export async function claimPrefix(
-  { newId, quarantineMs }: Claiming,
+  claiming: Claiming,
   tx: Tx,
   prefix: string,
   projectId: string,
   now: number,
 ): Promise<string | null> {
+  const { quarantineMs } = claiming;
   const last = await tx
     .selectFrom('prefix_claims')
     .selectAll()
@@ -58,13 +58,8 @@ export async function claimPrefix(
   const refusal = claimRefusal(last, projectId, quarantineMs, now);
   if (refusal !== null) return refusalMessage(`the domain prefix ${prefix}`, refusal);
   if (await hasManyKept(tx, projectId, now - quarantineMs))
-    return `the project gave up ${MAX_KEPT} domain prefixes recently; change it later`;
-  await putClaim(tx, prefix, {
-    id: newId(),
-    project_id: projectId,
-    claimed_at: now,
-    released_at: null,
-  });
+    return `the project gave up ${MAX_KEPT_HOSTS} domain prefixes recently; change it later`;
+  await putClaim(tx, prefix, newClaim(claiming, projectId, now));
   return null;
 }
 
@@ -79,11 +74,6 @@ const putClaim = (
     .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
     .execute();
 
-/**
- * Maximum number of prefixes that a project can give up within the quarantine: each one keeps a
- * row.
- */
-const MAX_KEPT = 200;
 async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<boolean> {
   const { count } = await tx
     .selectFrom('prefix_claims')
@@ -91,7 +81,7 @@ async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<bo
     .where('project_id', '=', projectId)
     .where('released_at', '>', since)
     .executeTakeFirstOrThrow();
-  return Number(count) >= MAX_KEPT;
+  return Number(count) >= MAX_KEPT_HOSTS;
 }
 
 /**
@@ -172,8 +162,8 @@ export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number)
 }
 
 /**
- * A deployment in progress goes live at the prefix with which it began, even if the project's
- * settings have another one by then.
+ * A deployment in progress goes live at the prefix with which it began, even if the prefix in the
+ * project's settings has changed by then.
  */
 async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
   const ran = tx
@@ -196,13 +186,7 @@ async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promi
  * changing claims. A prefix that is served until the next deployment stays in use until then.
  */
 export async function sweepPrefixes(claiming: Claiming, now: number): Promise<void> {
-  const { db, newId, quarantineMs } = claiming;
-  const claimOf = (project_id: string) => ({
-    id: newId(),
-    project_id,
-    claimed_at: now,
-    released_at: null,
-  });
+  const { db, quarantineMs } = claiming;
   const live = sql.join(LIVE_STATES);
   const isServed = sql<boolean>`(exists (
     select 1 from routes r where r.project_id = prefix_claims.project_id
@@ -225,7 +209,8 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       )
       .limit(SWEPT_AT_ONCE)
       .execute();
-    for (const { id, domain_prefix } of unclaimed) await putClaim(tx, domain_prefix, claimOf(id));
+    for (const { id, domain_prefix } of unclaimed)
+      await putClaim(tx, domain_prefix, newClaim(claiming, id, now));
     const unclaimedRoutes = await tx
       .selectFrom('routes')
       .leftJoin('prefix_claims', 'prefix_claims.prefix', 'routes.domain_prefix')
@@ -234,7 +219,7 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       .limit(SWEPT_AT_ONCE)
       .execute();
     for (const { project_id, domain_prefix } of unclaimedRoutes)
-      await putClaim(tx, domain_prefix, claimOf(project_id));
+      await putClaim(tx, domain_prefix, newClaim(claiming, project_id, now));
     await tx
       .updateTable('prefix_claims')
       .set({ released_at: now })
@@ -255,11 +240,10 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       .execute();
   });
 }
-const SWEPT_AT_ONCE = 500;
 
 /**
- * Returns whether another project serves the prefix: a project that gave up a prefix still
- * publishes it until its next deployment is live.
+ * Returns whether a different project serves the prefix. After a project changes its prefix, it
+ * serves the old one until its next deployment is live.
  */
 async function isServedByOthers(
   tx: Tx,

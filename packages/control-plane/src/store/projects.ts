@@ -45,7 +45,8 @@ import {
 import { existing, lockedProject } from './project-row.ts';
 import { forgetDevices } from './room.ts';
 import { nodeOf } from './rows/node.ts';
-import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
+import { encodeColumns } from './rows/columns.ts';
+import { guardedOf, projectOf } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
@@ -125,11 +126,13 @@ async function createProject(
       const row = {
         id: newId(),
         name,
-        ...settingColumns(settings),
+        ...encodeColumns(settings),
         replace_set: Number(replaceSet),
         flow_version: 0,
+        secrets_version: 0,
         last_generation: 0,
         deleting_at: null,
+        deletes_volumes: 0,
         stopped_at: null,
         created_at: now,
         updated_at: now,
@@ -228,7 +231,7 @@ function patchProject(
         await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
       const row = await tx
         .updateTable('projects')
-        .set(settingColumns(patch))
+        .set(encodeColumns(patch))
         .set(defined({ replace_set: patch.replace === undefined ? undefined : 1 }))
         // Makes plans with the old settings stale: their deployment could get a domain prefix that
         // is free by then.
@@ -394,7 +397,8 @@ async function refuseTaken(
   tx: Tx,
   { id, name, domain_prefix }: Wanted,
 ): Promise<void> {
-  // Locks before it reads, so that a transaction that waited sees the rows of the other one.
+  // Locks before it reads, so that a transaction that waited for the lock sees the rows that its
+  // previous holder wrote.
   if (domain_prefix !== null) await lockPrefix(db, tx, domain_prefix);
   const problems: FieldProblem[] = [];
   const add = (field: string, message: string): void =>

@@ -65,7 +65,7 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   };
 }
 
-/** Reads only one row: a report can have 200 KB, and anybody can request a look. */
+/** Reads only one row: a report can have 200 KB, and any user can request such a task. */
 async function findSameLook(
   tx: Db | Tx,
   of: Asked,

@@ -23,8 +23,8 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
 
 /**
  * Returns the time for a route that is published now: later than the times of `others`, which have
- * the same address. The machine's clock might have been set back, and of two routes with one
- * address only the later one is published (routing/traefik.ts).
+ * the same address. If two routes have one address, only the later one is published
+ * (routing/traefik.ts), and the machine's clock might have been set back.
  */
 export async function afterAll(
   others: SelectQueryBuilder<Tables, 'routes', object>,

@@ -160,6 +160,7 @@ test('every problem has the shape of RFC 9457', async () => {
     title: 'The resource does not exist',
     status: 404,
     detail: 'the path /nothing does not exist',
+    unknown_path: true,
     code: 'not_found',
     request_id: reply.headers['x-request-id'],
   });

@@ -194,7 +194,13 @@ describe('containers that nobody can remove are named', () => {
     ]);
     expect(drained.drain).toMatchObject({
       finished_at: null,
-      left: [{ project: 'shop', problem: expect.stringContaining('svc-shop may run on') }],
+      left: [
+        {
+          project: 'shop',
+          problem: expect.stringContaining('svc-shop may run on'),
+          unmanaged_container: 'svc-shop',
+        },
+      ],
     });
     for (const id of [first, next])
       expect(await story(id)).toContain('left: svc-shop may run on at cn');

@@ -343,6 +343,7 @@ test('the story of a deployment is in order, and its health names settings that 
   ] as Record<string, unknown>;
   expect(drifted).toMatchObject({
     status: 'drifted',
+    cause: 'settings_changed',
     detail:
       'the project’s domain_prefix changed since this deployment; deploy the project to apply ' +
       'the change',

@@ -3,6 +3,7 @@
  * REQUIRE_NODE_SECRETS is on.
  */
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -10,6 +11,7 @@ import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { openFilesBelow } from '@berth/testbed/open-files';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { joinCommand } from '../../src/api/join-command.ts';
 import { readConfig } from '../../src/config.ts';
@@ -114,6 +116,8 @@ onceOnly.describe('the package for a new machine', () => {
     async function serve(): Promise<{
       api: Api;
       from: (address: string, method?: string) => Promise<IncomingMessage>;
+      /** Number of open files of the package in this process. */
+      openFiles: () => number;
     }> {
       const dir = folder();
       writeFileSync(join(dir, FILE), '');
@@ -128,7 +132,8 @@ onceOnly.describe('the package for a new machine', () => {
           asked.on('error', reject).end();
           onTestFinished(() => void asked.destroy());
         });
-      return { api, from };
+      const openFiles = (): number => openFilesBelow(dir).length;
+      return { api, from, openFiles };
     }
     const good = (replies: IncomingMessage[]): number =>
       replies.filter((reply) => reply.statusCode === 200).length;
@@ -163,6 +168,15 @@ onceOnly.describe('the package for a new machine', () => {
         timeout: 20_000,
         interval: 50,
       });
+    });
+
+    test('the file of a download that its client aborts is closed', async () => {
+      const { from, openFiles } = await serve();
+      const reply = await from('127.0.0.2');
+      await once(reply, 'readable');
+      expect(openFiles()).toBe(1);
+      reply.destroy();
+      await expect.poll(openFiles).toBe(0);
     });
 
     test('HEAD answers with the headers, and needs no place and no read', async () => {

@@ -6,7 +6,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
-import { logAgent, unexplainedGaps, view } from './log-agent.ts';
+import { logAgent } from './log-agent.ts';
+import { unexplainedGaps, view } from './log-viewer.ts';
 
 let api: Api;
 let world: World;

@@ -27,6 +27,10 @@ describe('readyz', () => {
     expect((reply.json['notes'] as string[]).filter((note) => !note.startsWith('Node.js'))).toEqual(
       ['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed'],
     );
+    expect(reply.json['warnings']).toContainEqual({
+      kind: 'setting_missing',
+      text: 'AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed',
+    });
   });
   test('notes that route switches are not checked if PROXY_PROBE_URLS is not set', async () => {
     const other = await createApi();

@@ -1,5 +1,6 @@
 /** The file of a backup: any change of it is found, encrypted or not. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { createReadStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -92,6 +93,20 @@ test('another identity, and none, are refused by name', async () => {
   const content = await file([recipient]);
   expect(await opened(content, [await generateIdentity()])).toBe('wrong_identity');
   expect(await opened(content)).toBe('wrong_identity');
+});
+
+test.each([
+  ['without an identity', [recipient], [], 'wrong_identity'],
+  ['for another identity', [recipient], [await generateIdentity()], 'wrong_identity'],
+  ['with other content', null, [], 'not_a_backup'],
+  ['with bytes after its end', [], [], 'damaged'],
+])('the file of a refused backup is closed: %s', async (_, recipients, identities, code) => {
+  const path = join(folder(), 'backup');
+  const content = recipients === null ? randomBytes(5_000_000) : await file(recipients, 5_000_000);
+  writeFileSync(path, Buffer.concat([content, Buffer.from([0])]));
+  const source = createReadStream(path);
+  expect(await opened(source, identities)).toBe(code);
+  await expect.poll(() => source.closed).toBe(true);
 });
 
 test('each of several recipients opens it', async () => {

@@ -2,6 +2,7 @@
  * Backup, verify and restore of a control plane on SQLite. backup.real.test.ts does the same with
  * PostgreSQL and with the programs.
  */
+import { once } from 'node:events';
 import {
   chmodSync,
   existsSync,
@@ -16,12 +17,18 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { generateIdentity, identityToRecipient } from 'age-encryption';
+import { openFilesBelow } from '@berth/testbed/open-files';
+import Database from 'better-sqlite3';
 import { expect, test } from 'vitest';
+import { write } from '../../src/backup/make.ts';
+import type { Target } from '../../src/backup/target.ts';
+import { targetOf } from '../../src/backup/targets.ts';
 import { SETTINGS } from '../../src/config.ts';
 import { openPlain } from '../../src/store/backup/plain.ts';
 import { ENV } from '../api/harness.ts';
 import {
   backUp,
+  configOf,
   controlPlane,
   everything,
   fill,
@@ -423,3 +430,24 @@ test(
     expect(unpacked).not.toContain(ENV.SECRETS_KEY);
   },
 );
+
+test('a target that fails leaves no file of the copy open', SLOW, async () => {
+  const { dir, backups, databaseUrl } = folders();
+  await (await controlPlane(databaseUrl)).close();
+  // More than the buffers between the copy and the target hold.
+  const database = new Database(join(dir, 'berth.db'));
+  database.exec("insert into meta (key, value) values ('filler', hex(randomblob(10000000)))");
+  database.close();
+  const target: Target = {
+    ...(await targetOf(backups, { endpoint: null })),
+    put: async (_, content) => {
+      await once(content, 'readable');
+      throw new Error('the target failed');
+    },
+  };
+  const config = configOf(databaseUrl);
+  await expect(
+    write({ config, target, withKeys: false, recipients: [], now: Date.now }),
+  ).rejects.toThrow('the target failed');
+  await expect.poll(() => openFilesBelow(dir)).toEqual([]);
+});

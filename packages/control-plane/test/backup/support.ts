@@ -190,9 +190,14 @@ export async function everything(api: Callable): Promise<Record<string, unknown>
     // The answer of an error names its request.
     // A restored control plane says so.
     if (name === 'system') {
-      const { readiness } = json as { readiness?: { notes: string[] } };
-      if (readiness !== undefined)
-        readiness.notes = readiness.notes.filter((note) => !note.startsWith('restored on '));
+      const { readiness } = json as {
+        readiness?: { notes: string[]; warnings?: { text: string }[] };
+      };
+      const isOther = (note: string): boolean => !note.startsWith('restored on ');
+      if (readiness !== undefined) {
+        readiness.notes = readiness.notes.filter(isOther);
+        readiness.warnings = (readiness.warnings ?? []).filter(({ text }) => isOther(text));
+      }
     }
     answers[`${name} ${Object.values(params).join(' ')}`] =
       status === 200 ? json : [status, json['code']];

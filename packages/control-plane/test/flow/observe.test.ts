@@ -212,7 +212,8 @@ describe('judge', () => {
         health: {
           status: 'unhealthy',
           since: NOW - 2000,
-          detail: 'the HEALTHCHECK of its image fails: no database',
+          detail: 'it fails: no database',
+          cause: 'image_health_check',
         },
       }),
       container({ health: { status: 'healthy' } }),

@@ -201,8 +201,8 @@ describe('storage for datasets', () => {
   it('the refusal has the figures, and the placement names the failure', () => {
     const nodes = [node({ free_storage: 200, cached: [data('s9', 1, 300)] })];
     expect(at(nodes, { wanted }).items[0]?.reason).toBe(
-      'has too little storage for its missing datasets: 1.5 kB missing, 200 bytes free, 300 ' +
-        'bytes more after eviction',
+      'has too little storage for its missing datasets: 1.5 kB missing, 200 B free, 300 B ' +
+        'more after eviction',
     );
     expect(dataRefusal(choose({ ...QUESTION, wanted }, nodes, AT).refusals)).toBe('no_room');
   });

@@ -1,6 +1,19 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
+import { openDatabase } from '../../src/store/engine/database.ts';
+import { storesOn } from '../../src/store/open.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  quiet,
+  routeOf,
+  urlOf,
+} from './fixtures.ts';
 
 test('every field is read as it was written', async () => {
   const stores = await open();
@@ -21,7 +34,7 @@ test('every field is read as it was written', async () => {
     host_port: 1,
     route_published_at: NOW,
     placement: { items: [], winner: 'n' },
-    health: { status: 'drifted', since: NOW, detail: null },
+    health: { status: 'unhealthy', since: NOW, detail: null, cause: 'image_health_check' },
     losses: [{ node_id: 'n', at: NOW }],
     waiting: 'w',
     waiting_reason: { kind: 'still_works', node: 'n' },
@@ -48,6 +61,25 @@ test('every field is read as it was written', async () => {
     changeDeployments: [{ id: 'd1', from: 'failed', set: cleared }],
   });
   expect(await stores.deployments.get('d1')).toEqual({ ...written, ...cleared });
+});
+
+test('the cause of a health is ignored after an older version of Berth wrote another health', async () => {
+  const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
+  onTestFinished(() => db.close());
+  const stores = storesOn(db, () => NOW);
+  const project = await projectIn(stores, 'p');
+  await deploymentIn(stores, project, 'd1', {
+    status: 'running',
+    health: { status: 'unhealthy', since: 1, detail: 'a', cause: 'image_health_check' },
+  });
+  expect((await stores.deployments.get('d1')).health?.cause).toBe('image_health_check');
+  const byOlderVersion = { health_since: 2, health_detail: 'b' };
+  await db.kysely.updateTable('deployments').set(byOlderVersion).execute();
+  expect((await stores.deployments.get('d1')).health).toEqual({
+    status: 'unhealthy',
+    since: 2,
+    detail: 'b',
+  });
 });
 
 test('deployments are listed newest first, by project and state, in pages that inserts do not disturb', async () => {

@@ -105,11 +105,22 @@ export const dialogError = (error: unknown): string | null =>
   error === null || error === undefined ? null : problemText(error);
 
 /**
- * Replaces the API's field name at the start of a message (`git_url: the host …`) with the label of
- * the control, which people know.
+ * Describes the fields of a validation error, or of values that others have, with the labels of the
+ * controls, which people know. Returns null for other errors: their own sentence says more.
  */
-const inWords = (message: string): string =>
-  message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
+function fieldsText({ code, problem }: ApiError): string | null {
+  const fields = problem?.errors ?? [];
+  const [first] = fields;
+  if (first === undefined) return null;
+  if (code === 'validation')
+    return `${fieldText(first)}${fields.length > 1 ? ` (and ${fields.length - 1} more)` : ''}`;
+  return fields.every(({ rule }) => rule === 'taken') ? fields.map(fieldText).join('; ') : null;
+}
+
+function fieldText({ field, message }: { field: string; message: string }): string {
+  const whole = wholeOf(field);
+  return `${labelOf(whole)}${field.slice(whole.length)}: ${message}`;
+}
 
 const NO_ANSWER =
   'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
@@ -119,7 +130,7 @@ export function problemText(error: unknown): string {
   if (isAway(error)) return NO_ANSWER;
   if (error instanceof ApiError) {
     if (error.code === 'changed_meanwhile') return CHANGED_MEANWHILE;
-    return inWords(error.message);
+    return fieldsText(error) ?? error.message;
   }
   return messageOf(error);
 }

@@ -83,8 +83,8 @@ export const REFUSALS = {
     title: 'The identity provider does not share your e-mail address',
     what: 'It does not grant this platform the scopes that a sign-in requires.',
     todo:
-      'Tell your administrator that the client at the provider needs the scopes openid, email ' +
-      'and profile.',
+      'Tell your administrator that the OIDC client at the provider needs the scopes openid, ' +
+      'email and profile.',
     action: 'Start again',
   },
   email_missing: {
@@ -210,8 +210,8 @@ export const REFUSALS = {
       'It rejects the configured client id or client secret. People who are already signed in ' +
       'are not affected.',
     todo:
-      'Tell your administrator to compare the client at the provider with the settings of the ' +
-      'gateway.',
+      'Tell your administrator to compare the OIDC client at the provider with the settings of ' +
+      'the gateway.',
     action: 'Try again',
   },
   control_plane_unavailable: {

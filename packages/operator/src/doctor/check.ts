@@ -1,6 +1,7 @@
 /** The type of a check, and the facts that several checks share. Each fact is read only once. */
 import { dirname } from 'node:path';
 import { defined } from '@berth/kit/defined';
+import type { OperatorNote } from '@berth/wire/system';
 import type { Result } from './result.ts';
 import { type Instance, lastLine, type MachineRole } from './roles.ts';
 import type { Ran, System } from './system.ts';
@@ -26,6 +27,8 @@ export type Readiness = {
   state: string;
   parts: { name: string; ok: boolean; detail: string }[];
   notes: string[];
+  /** The notes with their kinds; null: the process is of an earlier version, or has no notes. */
+  warnings: OperatorNote[] | null;
   reasons: string[];
   /** Result of the process's last attempt to reach the control plane; `answers` if it succeeded. */
   controlPlane: string;
@@ -47,10 +50,6 @@ export type Facts = {
   /** Runs the docker command for the engine of this instance. */
   docker(instance: Instance, args: readonly string[], more?: DockerOptions): Promise<Ran | null>;
 };
-
-/** Matches notes of /readyz that another check explains. */
-export const OLDER_AGENTS = /^the agents of .* are older than/;
-export const ABOUT_CERTIFICATES = /certificate/i;
 
 const HTTP_MS = 5_000;
 const DOCKER_MS = 10_000;
@@ -137,7 +136,7 @@ async function readReadiness(system: System, url: string | null): Promise<Reache
   try {
     const { status, text } = await system.get(`${url}/readyz`, { timeoutMs: HTTP_MS });
     const body = JSON.parse(text) as { status?: string; control_plane?: string } & Partial<
-      Pick<Readiness, 'parts' | 'notes' | 'reasons'>
+      Pick<Readiness, 'parts' | 'notes' | 'warnings' | 'reasons'>
     >;
     const state = body.status ?? (status === 200 ? 'ready' : 'not_ready');
     return {
@@ -146,6 +145,7 @@ async function readReadiness(system: System, url: string | null): Promise<Reache
         state,
         parts: body.parts ?? [],
         notes: body.notes ?? [],
+        warnings: body.warnings ?? null,
         reasons: body.reasons ?? [],
         controlPlane: body.control_plane ?? 'answers',
       },

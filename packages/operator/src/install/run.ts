@@ -273,7 +273,9 @@ async function secretFrom(
   const secret = text.trim();
   if (secret === '' || secret.length > MOST_SECRET || /\s/.test(secret))
     throw new WrongUsage(
-      `${flag}: ${secret === '' ? 'it is empty' : 'one line with the secret is needed'}`,
+      secret === ''
+        ? `${flag}: it is empty`
+        : `${flag}: the secret must be one line without spaces, at most ${MOST_SECRET} characters`,
     );
   return secret;
 }

@@ -25,34 +25,37 @@ const DEADLINE_MS = 120_000;
 const STEP_MS = 500;
 const ASK_MS = 5_000;
 
-const answers =
-  (url: string, good: readonly number[] = [200]) =>
-  async (): Promise<string | undefined> => {
-    try {
-      const answer = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(ASK_MS) });
-      const text = await answer.text();
-      return good.includes(answer.status)
-        ? undefined
-        : `${url} answers ${answer.status}: ${text.slice(0, 300)}`;
-    } catch (error) {
-      return (
-        `${url} does not answer: ` +
-        (error instanceof Error && error.cause instanceof Error
-          ? error.cause.message
-          : messageOf(error))
-      );
-    }
-  };
+type Asked = { status: number; text: string } | { problem: string };
 
-/** Reasons that waiting does not resolve (packages/agent/src/link/readiness.ts). */
-const REFUSED = /refuses the secret or join token|registered under this name/;
+async function ask(url: string): Promise<Asked> {
+  try {
+    const answer = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(ASK_MS) });
+    return { status: answer.status, text: await answer.text() };
+  } catch (error) {
+    const reason =
+      error instanceof Error && error.cause instanceof Error
+        ? error.cause.message
+        : messageOf(error);
+    return { problem: `${url} does not answer: ${reason}` };
+  }
+}
+
+/** Returns undefined if the answer is good, else the reason. */
+function problemOf(url: string, asked: Asked, good: readonly number[] = [200]): string | undefined {
+  if ('problem' in asked) return asked.problem;
+  if (good.includes(asked.status)) return undefined;
+  return `${url} answers ${asked.status}: ${asked.text.slice(0, 300)}`;
+}
+
+const answers = (url: string, good?: readonly number[]) => async (): Promise<string | undefined> =>
+  problemOf(url, await ask(url), good);
 
 const agentReady =
   (role: 'builder' | 'deploy', isLocal: boolean) => async (): Promise<string | undefined> => {
-    const reason = await answers(`http://127.0.0.1:${AGENT_PORTS[role]}/readyz`)();
-    const refused =
-      reason === undefined ? undefined : reasonsIn(reason).find((one) => REFUSED.test(one));
-    if (refused === undefined) return reason;
+    const url = `http://127.0.0.1:${AGENT_PORTS[role]}/readyz`;
+    const asked = await ask(url);
+    const refused = 'problem' in asked ? null : refusalIn(asked.text);
+    if (refused === null) return problemOf(url, asked);
     if (isLocal)
       throw new Problem(
         `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the control ` +
@@ -65,12 +68,15 @@ const agentReady =
     );
   };
 
-function reasonsIn(answer: string): string[] {
+/**
+ * Returns why the control plane refuses the machine of this agent, or null. Waiting does not
+ * resolve a refusal.
+ */
+function refusalIn(readyz: string): string | null {
   try {
-    const { reasons } = JSON.parse(answer.slice(answer.indexOf('{'))) as { reasons?: unknown };
-    return Array.isArray(reasons) ? reasons.map(String) : [];
+    return (JSON.parse(readyz) as { refusal?: string | null }).refusal ?? null;
   } catch {
-    return [];
+    return null;
   }
 }
 

@@ -1,4 +1,5 @@
 /** A machine with every role, without problems. A test plants one fault. */
+import type { OperatorNote } from '@berth/wire/system';
 import type { Folder } from '../../src/doctor/folder-script.ts';
 import type { Answer, SeenCertificate, FileFacts, Ran, System } from '../../src/doctor/system.ts';
 
@@ -36,6 +37,8 @@ export type Readyz = {
   status: string;
   parts: { name: string; ok: boolean; detail: string }[];
   notes: string[];
+  /** undefined: as from an earlier version. */
+  warnings: OperatorNote[] | undefined;
 };
 export const readyz = (more: Partial<Readyz> = {}): Answer =>
   answer({
@@ -49,7 +52,8 @@ export const readyz = (more: Partial<Readyz> = {}): Answer =>
       },
       { name: 'backups', ok: true, detail: 'the last backup is 20 min old' },
     ],
-    notes: [],
+    notes: (more.warnings ?? []).map(({ text }) => text),
+    warnings: [],
     ...more,
   });
 

@@ -407,8 +407,11 @@ describe('each fault is found once', () => {
       {
         http: {
           'http://127.0.0.1:8080/readyz': readyz({
-            notes: [
-              'deploy node a: a second machine tries to register under this name and is refused',
+            warnings: [
+              {
+                kind: 'other',
+                text: 'deploy node a: a second machine tries to register under this name',
+              },
             ],
           }),
         },
@@ -431,10 +434,7 @@ describe('each fault is found once', () => {
       {
         http: {
           'http://127.0.0.1:8080/readyz': readyz({
-            notes: [
-              'the agents of a, b are older than this control plane (0.2.0): install its ' +
-                'package there',
-            ],
+            warnings: [{ kind: 'older_agents', text: 'the agents of a, b are older than 0.2.0' }],
           }),
         },
       },
@@ -588,13 +588,14 @@ describe('a check that cannot run is not ok', () => {
 });
 
 it('split horizon and settings that are not set are notes', async () => {
-  const notes = [
+  const text =
     'PUBLISH_IP is not set on a: published ports of containers there are reachable on every ' +
-      'address of the machine',
-  ];
+    'address of the machine';
   const seen = await examine({
     names: { [DOMAIN]: ['10.0.0.5'] },
-    http: { 'http://127.0.0.1:8080/readyz': readyz({ notes }) },
+    http: {
+      'http://127.0.0.1:8080/readyz': readyz({ warnings: [{ kind: 'setting_missing', text }] }),
+    },
   });
   expect(seen.findings).toEqual([]);
   expect(seen.notes).toEqual([
@@ -603,6 +604,15 @@ it('split horizon and settings that are not set are notes', async () => {
       /^split horizon: this machine sees 10\.0\.0\.5 for apps\.example\.com, the world sees 203\.0\.113\.7/,
     ),
   ]);
+});
+
+it('notes of an earlier version, which have no kinds, are notes', async () => {
+  const notes = ['the agents of a, b are older than this control plane (0.2.0)'];
+  const http = { 'http://127.0.0.1:8080/readyz': readyz({ notes, warnings: undefined }) };
+  const seen = await examine({ http });
+  expect(seen.findings).toEqual([]);
+  expect(seen.notes).toEqual(notes);
+  expect(seen.notChecked).toContainEqual(expect.stringContaining('is of an earlier version'));
 });
 
 it('no secret is in the report or in the arguments of a program', async () => {

@@ -195,8 +195,8 @@ export const SECRET_ROWS: readonly Row[] = [
     fault:
       'two people set one secret at once, and another one is deleted, while a deployment starts',
     answer:
-      'the container gets one of the two values whole, the one that the API shows; the deleted ' +
-      'secret is left out, and the story says so',
+      'the container gets the value that the API shows, never a mix of both; it does not get the ' +
+      'deleted secret, and the story says so',
     invariants: ['settles', 'old-serves'],
     stage: 'main',
     async run(stage) {

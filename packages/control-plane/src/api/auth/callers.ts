@@ -8,7 +8,7 @@ import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
 import { lowerOf, type ProjectAccess } from '../../domain/identity/access.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
-import { DomainError } from '../../domain/platform/errors.ts';
+import { DomainError, NoTokenSent } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
 import { type Origin, isOriginValid, type OriginStores } from './origins.ts';
 import { sha256Of } from './secrets.ts';
@@ -117,12 +117,9 @@ export function createCallers(deps: Deps): Callers {
     async user(authorization) {
       const token = /^Bearer +([\w.~+/=-]+) *$/i.exec(authorization ?? '')?.[1];
       if (token === undefined)
-        throw new DomainError(
-          'unauthenticated',
-          authorization === undefined
-            ? 'no token was sent'
-            : 'send the token as “Authorization: Bearer …”',
-        );
+        throw authorization === undefined
+          ? new NoTokenSent()
+          : new DomainError('unauthenticated', 'send the token as “Authorization: Bearer …”');
       if (token.startsWith(API_TOKEN_PREFIX)) {
         const hash = sha256Of(token);
         const caller = cached(`token ${hash}`) ?? (await callerOfApiToken(hash));

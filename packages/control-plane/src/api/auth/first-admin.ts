@@ -37,8 +37,8 @@ export async function ensureFirstAdmin(
       `ADMIN_PASSWORD: must have at most ${PASSWORD_LENGTH.max} characters`,
     ]);
   const password = settings.password ?? randomBytes(18).toString('base64url');
-  // Write the file first: after a crash in between, the next start replaces the file. In the other
-  // order, an account with an unknown password could remain.
+  // Write the file first: after a crash in between, the next start replaces the file. If the
+  // account came first, a crash could leave an account whose password nobody knows.
   if (settings.password === null)
     await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });
   try {

@@ -1,7 +1,7 @@
 /**
- * The origin of an API session: the device token or the gateway session that opened it. If its
- * owner revokes the origin, the API session ends too. The session's tokens contain the origin,
- * which the signature or the hash of the whole token protects.
+ * The origin of an API session is the device token or the gateway session that opened it. If its
+ * owner revokes the origin, the API session ends too. The session's tokens contain the origin. The
+ * signature or the hash of the whole token protects it.
  */
 import type {
   DeviceTokenStore,

@@ -70,7 +70,7 @@ export function createSecretUse({ meta, secrets, vault, listen, now }: SecretUse
     const until = now() + lifeMs + LATE_MS;
     if ((signedUntil.get(key) ?? 0) >= until - REPORT_MS / 2) return;
     const stored = await meta.get(key);
-    // Keep a later `until`: another process can sign with a longer lifetime.
+    // Keep the stored `until` if it is later: a different process can sign with a longer lifetime.
     const latest = Math.max(
       until,
       stored === null ? 0 : (JSON.parse(stored) as { until: number }).until,

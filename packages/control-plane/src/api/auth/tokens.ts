@@ -43,7 +43,8 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
     const [current] = keys;
     if (current === undefined) throw new Error('a JWT secret is needed');
     /**
-     * Caches verified tokens by their digest, because each verification waits for another thread.
+     * Caches verified tokens by their digest, because each verification has to wait for a worker
+     * thread.
      */
     return { keys, current, verified: new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS }) };
   });

@@ -30,7 +30,7 @@ export const nodeGauges = ({ metrics, limits, now }: Deps): GaugeRow[] => [
   },
   {
     name: 'berth_node_free_bytes',
-    help: `Free storage of a node in bytes; only the ${MAX_NODES} nodes with the least`,
+    help: `Free bytes of a node; only for the ${MAX_NODES} nodes with the least free storage`,
     labels: ['role', 'node'],
     async read() {
       const { storage } = await metrics.nodes(now() - limits.offlineMs, MAX_NODES);

@@ -265,7 +265,10 @@ const DESCRIPTIONS: Record<number, string> = {
   202: 'Accepted; the work continues in the background',
 };
 
-/** Error codes that only handlers cause. The other codes follow from the route's row. */
+/**
+ * Error codes that only handlers cause. All remaining codes follow from the route's row in the
+ * route table.
+ */
 const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
   exchange: [

@@ -146,6 +146,21 @@ const TOGETHER: readonly { having: readonly string[]; values: Record<string, unk
     having: ['forge', 'url'],
     values: { url: 'https://berth.example.com/api/hooks/k3v9x2m7q4', refused: 0, secret: null },
   },
+  {
+    having: ['status', 'since', 'cause'],
+    values: {
+      status: 'drifted',
+      detail: 'the project’s env changed since this deployment; deploy the project to apply it',
+      cause: 'settings_changed',
+    },
+  },
+  {
+    having: ['kind', 'text'],
+    values: {
+      kind: 'setting_missing',
+      text: 'REGISTRY_ADDR is not set: nothing can be built or deployed',
+    },
+  },
   { having: ['given_up'], values: { state: 'success', error: null } },
   { having: ['ok'], values: { ok: true, version: '28.5.2', error: null } },
   {

@@ -54,7 +54,7 @@ export function answerBrokenRequests(server: HttpServer): void {
 
 export function refuseHeaders(response: ServerResponse, remedy: Record<string, string>): void {
   const [code, detail] = describe(HEADER_OVERFLOW);
-  const body = JSON.stringify(problemOf(code, detail, null));
+  const body = JSON.stringify(problemOf({ code, detail }, null));
   const headers = {
     'content-type': PROBLEM_TYPE,
     'content-length': Buffer.byteLength(body),
@@ -76,7 +76,7 @@ function describe(error: Pick<ParserError, 'code'>): [code: ErrorCode, detail: s
 function write(socket: Duplex, code: ErrorCode, detail: string, headers = ''): void {
   if (!socket.writable) return void socket.destroy();
   const { status } = ERRORS[code];
-  const body = JSON.stringify(problemOf(code, detail, null));
+  const body = JSON.stringify(problemOf({ code, detail }, null));
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\ncontent-type: ` +
       `${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n${headers}connection: ` +

@@ -8,13 +8,21 @@ import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { AgentRefused } from '../../domain/nodes/agent-identity.ts';
-import { DomainError, type FieldProblem } from '../../domain/platform/errors.ts';
+import { DomainError, NoTokenSent } from '../../domain/platform/errors.ts';
 import type { Server } from '../define.ts';
 import type { Dashboard } from './dashboard.ts';
-import { addressOf, notHere, pathOf, PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
+import {
+  addressOf,
+  notHere,
+  pathOf,
+  PROBLEM_TYPE,
+  problemOf,
+  type ProblemParts,
+  summaryOf,
+} from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
-/** Value of Retry-After in seconds if the error has none of its own. */
+/** Value of Retry-After in seconds if the error does not set one. */
 const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   too_many_requests: 1,
   shutting_down: 1,
@@ -22,11 +30,9 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   policy_unknown: 2,
 };
 
-type ProblemParts = {
-  code: ErrorCode;
-  detail: string;
-  fields?: readonly FieldProblem[];
-  retryAfter?: number | null;
+type Answer = ProblemParts & {
+  /** True if the request had no token at all (RFC 6750 section 3.1: then no error code). */
+  hasNoToken?: boolean;
 };
 
 export function installErrors(server: Server, dashboard: Dashboard): void {
@@ -49,7 +55,11 @@ function notFound(
   if (allow.length === 0)
     return (
       dashboard.page(request, reply) ??
-      send(reply, request, { code: 'not_found', detail: notHere(request.url) })
+      send(reply, request, {
+        code: 'not_found',
+        detail: notHere(request.url),
+        isUnknownPath: true,
+      })
     );
   void reply.header('allow', allow.join(', '));
   return send(reply, request, {
@@ -93,12 +103,13 @@ export function answer(
 function send(
   reply: FastifyReply,
   request: FastifyRequest,
-  { code, detail, fields, retryAfter = RETRY_AFTER[code] ?? null }: ProblemParts,
+  { hasNoToken, ...parts }: Answer,
 ): FastifyReply {
+  const { code, retryAfter = RETRY_AFTER[code] ?? null } = parts;
   if (code === 'unauthenticated')
     void reply.header(
       'www-authenticate',
-      detail.startsWith('no token') ? 'Bearer' : 'Bearer error="invalid_token"',
+      hasNoToken === true ? 'Bearer' : 'Bearer error="invalid_token"',
     );
   // Name the needed scope, as in RFC 6750 section 3.1.
   if (code === 'insufficient_scope')
@@ -116,15 +127,16 @@ function send(
   return reply
     .code(ERRORS[code].status)
     .type(PROBLEM_TYPE)
-    .send(problemOf(code, detail, request.id, fields, retryAfter));
+    .send(problemOf({ ...parts, retryAfter }, request.id));
 }
 
-function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
+function translate(error: FastifyError, request: FastifyRequest): Answer {
   if (error instanceof DomainError)
     return {
       code: error.code,
       detail: error.message,
       fields: error.fields,
+      hasNoToken: error instanceof NoTokenSent,
       ...defined({ retryAfter: error.retryAfter ?? undefined }),
     };
   if (error.validation !== undefined) return fromValidation(error, request);
@@ -163,7 +175,7 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
   };
 }
 
-function fromValidation(error: FastifyError, request: FastifyRequest): ProblemParts {
+function fromValidation(error: FastifyError, request: FastifyRequest): Answer {
   const part = error.validationContext ?? 'body';
   // A value that cannot be an id identifies no resource.
   if (

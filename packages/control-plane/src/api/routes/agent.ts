@@ -107,8 +107,8 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
   /**
-   * ETag of the agent configuration, equal at every control plane. It reveals nothing: anybody who
-   * gets it can also request the password.
+   * ETag of the agent configuration; every control plane computes the same one. It reveals nothing:
+   * whoever gets it can also request the password.
    */
   const configEtag = derived(deps.settings.registry, ({ addr, user, password }) =>
     createHmac('sha256', password)

@@ -7,7 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { LRUCache } from 'lru-cache';
 import { refuseDeletedSince } from '../../domain/identity/deleted-account.ts';
-import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { DomainError, invalid, NoTokenSent } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
 import { type Assertions, SCOPE_NEEDED } from '../auth/assertions.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
@@ -26,8 +26,8 @@ import type { ApiSettings } from '../settings.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 /**
- * Maximum number of parallel tries from one network. Only two passwords are hashed at a time, and
- * other networks need them too.
+ * Maximum number of parallel tries from one network. Only two passwords are hashed at a time, so
+ * one network must not occupy both places.
  */
 const AT_ONCE = 16;
 
@@ -215,10 +215,8 @@ async function identityOf(
       );
     return { email, origin, provenAt: madeAt };
   }
-  throw new DomainError(
-    'unauthenticated',
-    'no token was sent: send a device token, or send the request through the proxy with a ' +
-      'session',
+  throw new NoTokenSent(
+    'send a device token, or send the request through the proxy with a session',
   );
 }
 
@@ -280,8 +278,8 @@ async function changePassword(
   const password_hash = await context.passwords.hash(body.new_password);
   // A new password ends every session of the account, including this one.
   const changed = await context.users.patch(user.id, { password_hash }, (present) => {
-    // Refuse if somebody set another password while this one was checked, for example because this
-    // one has leaked.
+    // Refuse if the password of the account changed during the check, for example because the
+    // checked password has leaked.
     if (present.password_hash !== user.password_hash) throw wrong();
   });
   context.changes.notify('access');

@@ -205,8 +205,8 @@ async function listNotificationDeliveries(
 ) {
   const { id } = await own(deps, params.id, user, 'viewer');
   const { items, next } = await deps.notifications.deliveries(id, pageOf(query));
-  // Check the projects of each notice: the notification might have had other projects, or all, at
-  // that time.
+  // Check the projects of each notice: at that time, the notification might have had a different
+  // list of projects, or all projects.
   const projectsOf = ({ message }: NoticeRecord): string[] =>
     message.items.flatMap((item) => item.seen.project_ids);
   const seen = await deps.projects.visible([...new Set(items.flatMap(projectsOf))], access);

@@ -266,7 +266,7 @@ async function deleteProject(deps: Deps, call: Call<'deleteProject'>) {
 const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
 
 /**
- * Refuses changes of members by other people than admins. Only admins can list users, and a
+ * Refuses changes of members unless the caller is an admin. Only admins can list users, and a
  * developer could lock out everybody else.
  */
 function refuseMembers({ members }: Pick<ProjectPatch, 'members'>, user: Caller): void {

@@ -1,4 +1,7 @@
-/** Routes of looks into repositories, for a project or before the project exists. */
+/**
+ * Routes that inspect a repository (branches, Dockerfile) for a project, or before the project
+ * exists.
+ */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
 import { type FailureCode, FAILURES } from '@berth/wire/errors';
@@ -30,16 +33,14 @@ import type { Changes } from '../../domain/platform/changes.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 
 /**
- * Limits for each person: requests within the window, and open looks. Each control plane counts for
- * itself.
+ * Limits for each person: requests within the window, and open looks (`look` tasks). Each control
+ * plane counts its own requests only.
  */
 const MOST_IN_WINDOW = 20;
 const WINDOW_MS = 60_000;
 const OPEN_OF_ONE = 3;
 
-/**
- * A counted request. `isOpen`: it has a place for an open look. `id`: null until the look exists.
- */
+/** A counted request. `isOpen`: it counts as an open look. `id`: null until the look exists. */
 type Asked = { at: number; id: string | null; isOpen: boolean };
 
 export type Deps = {
@@ -91,7 +92,7 @@ function count(context: Context, userId: string): Asked {
   return request;
 }
 
-/** Takes a place for an open look before the look exists. Throws too_many_requests. */
+/** Counts the request as an open look before the look exists. Throws too_many_requests. */
 async function takePlace(context: Context, userId: string, request: Asked): Promise<void> {
   const created = (context.asked.get(userId) ?? []).filter(
     ({ id, isOpen }) => isOpen && id !== null,
@@ -100,7 +101,7 @@ async function takePlace(context: Context, userId: string, request: Asked): Prom
     const open = new Set(await context.repositoryLooks.open());
     for (const look of created) look.isOpen = open.has(look.id ?? '');
   }
-  // Check again: other requests might have taken places during the read.
+  // Check again: parallel requests of the same person might have been counted during the read.
   if ((context.asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
     throw new DomainError(
       'too_many_requests',
@@ -151,8 +152,8 @@ async function createRepositoryLook(
     body.project_id === undefined ? null : await projectOf(context, body.project_id, user);
   const git_url = project?.git_url ?? body.git_url;
   if (git_url === undefined) throw invalid('git_url', 'required', 'is required without project_id');
-  // Refuse another address: the project's key is for its own repository, and another server could
-  // collect keys.
+  // Refuse any address except the project's: the project's key is for its repository only, and a
+  // foreign server could collect keys.
   if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
     throw invalid(
       'git_url',
@@ -227,7 +228,7 @@ async function getRepositoryLook(
   return SENT;
 }
 
-/** Failures which mean that git refused the access, or that the host hides the repository. */
+/** Failure codes for "git refused the access" and "the host hides the repository". */
 const MAY_BE_PRIVATE = new Set<string>([
   'git_credentials',
   'git_repository_not_found',

@@ -10,18 +10,12 @@ import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
 import type { RuntimeLogDeps } from '../runtime-logs/deps.ts';
-import type { Holds } from '../long-poll.ts';
 import { exitView } from '../runtime-logs/lines.ts';
 import { readPage } from '../runtime-logs/page.ts';
-import type { Readers } from '../runtime-logs/readers.ts';
 import { streamLogs } from '../runtime-logs/stream.ts';
 import { deploymentOf } from '../runtime-logs/targets.ts';
 
-type Deps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
-  holds: Holds;
-  agents: Agents;
-  readers: Readers;
-};
+type Deps = RuntimeLogDeps & { agents: Agents };
 
 /** Body limit in bytes for a batch of lines or reports of ended containers. */
 const BODY_LIMIT = 8 * 1_048_576;
@@ -41,8 +35,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     }
     if (query.until !== undefined)
       throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
-    const userId = user.id;
-    return streamLogs(deps, openStreams, { projectId, userId, query, recheck, request, reply });
+    const call = { projectId, userId: user.id, query, recheck, request, reply };
+    return streamLogs(deps, openStreams, call);
   });
 
   route('deploymentExits', async ({ params }) => {
@@ -83,7 +77,8 @@ async function storeExits(
   const ids = [...new Set(exits.map((exit) => exit.deployment_id))];
   const existing = new Set((await stores.deployments.getMany(ids)).map(({ id }) => id));
   const own = await stores.exits.ranOn(node_id, ids);
-  // Check whether the deployment ever ran on this node: it might have moved to another one since.
+  // Check whether the deployment ever ran on this node: it might have moved to a different node
+  // since.
   const foreign = [...existing].find((id) => !own.has(id));
   if (foreign !== undefined)
     throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);

@@ -47,7 +47,9 @@ function createReadReadiness(deps: Deps): ReadReadiness {
   const readNotes = createReadinessNotes(deps);
   return async () => {
     const parts = await readParts();
-    return { status: statusOf(parts), parts, notes: await readNotes() };
+    const warnings = await readNotes();
+    const notes = warnings.map(({ text }) => text);
+    return { status: statusOf(parts), parts, notes, warnings };
   };
 }
 

@@ -79,7 +79,8 @@ export type DatasetStore = {
   ): Promise<DatasetRecord>;
   /**
    * Makes a scan due at once, or after the current scan. Throws not_found, being_deleted,
-   * wrong_state (`acceptLoss` while the share is unreadable or has been replaced by another share).
+   * wrong_state (`acceptLoss` while the share is unreadable or a different share is mounted in its
+   * place).
    */
   requestScan(
     id: string,

@@ -18,7 +18,7 @@ export const mountPathOf = (use: Uses[number], name: string): string =>
 
 /**
  * Returns the mounts with their paths. An existing mount keeps its path, even if its dataset was
- * renamed, unless the new list names another path.
+ * renamed. Exception: the new list names a different path for it.
  */
 export function withPaths(uses: Uses, before: Uses, nameOf: (id: string) => string | null): Uses {
   return uses.map((use, i) => {

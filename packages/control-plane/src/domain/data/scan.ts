@@ -36,7 +36,7 @@ export type ScanOutcome =
   | { kind: 'unreachable'; problem: string }
   /**
    * The folder is empty or lost more than half of its files. No version is recorded until the files
-   * return or a person accepts the loss.
+   * return or a person accepts that they are lost.
    */
   | { kind: 'suspicious'; problem: string; files: number; bytes: number; share: ShareIdentity }
   /**

@@ -6,8 +6,8 @@ import type { ReportedCopy } from '@berth/wire/volume';
 import type { VolumeCopy } from './volume-copy.ts';
 
 /**
- * Work for a node: copies to delete (`remove`), and copies that a move left behind and that the
- * node should set aside.
+ * Work for a node. `remove`: copies to delete. `setAside`: copies that a move left behind; the node
+ * should set them aside.
  */
 export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 
@@ -16,7 +16,10 @@ export type VolumeStore = {
   ofProject(projectId: string): Promise<VolumeCopy[]>;
   /** Lists the volume copies on a node, by project name. Also used for disk usage. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
-  /** Returns the missing copies of each node: copies in use and copies of deleted projects. */
+  /**
+   * Returns, for each node, the copies that the node no longer reports. Includes only copies in use
+   * and copies of deleted projects.
+   */
   missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Returns the ids of projects with an incoming copy. */
   received(): Promise<string[]>;

@@ -15,6 +15,7 @@
  * container on a node whose folders have another id or none, so an empty or older volume never
  * replaces a full one. Pure.
  */
+import { decimalSizeText } from '@berth/wire/size-text';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
 import type { Need } from '../nodes/build-needs.ts';
 import type { FieldProblem } from '../platform/errors.ts';
@@ -103,9 +104,6 @@ export const volumeMounts = (
 });
 
 /** Describes the copy for people: volumes, project, size and node. */
-export const copyText = (
-  { project, hostname, names, bytes }: VolumeCopy,
-  sizeText: (bytes: number) => string,
-): string =>
+export const copyText = ({ project, hostname, names, bytes }: VolumeCopy): string =>
   `the ${names.length === 1 ? 'volume' : 'volumes'} ${names.join(', ')} of ${project} ` +
-  `(${bytes === null ? 'size unknown' : sizeText(bytes)}) on ${hostname}`;
+  `(${bytes === null ? 'size unknown' : decimalSizeText(bytes)}) on ${hostname}`;

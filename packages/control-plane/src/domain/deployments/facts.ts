@@ -36,7 +36,10 @@ export type Limits = {
    */
   offlineMs: number;
   probeSeconds: number;
-  /** A deployment fails after this many losses. */
+  /**
+   * A deployment fails after nodes have lost its work this many times (NodeLoss: the lease expired
+   * or the node failed).
+   */
   maxLosses: number;
   /** A task fails after this many claims. */
   maxAttempts: number;

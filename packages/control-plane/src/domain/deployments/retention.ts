@@ -28,7 +28,8 @@ export type RetentionStore = {
    */
   begin(keep: Keep, now: () => number): Promise<RetentionPass>;
   /**
-   * Claims retention for this control plane until `until`. Returns false if another has the claim.
+   * Claims retention for this control plane until `until`. Returns false if a different control
+   * plane has the claim.
    */
   claim(by: string, now: number, until: number): Promise<boolean>;
 };

@@ -2,7 +2,7 @@
 import type { RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * A log that the readers of one control plane (`owner`) want from a node. Times are by the
+ * A log that one control plane (`owner`) requests from a node for its readers. Times are by the
  * machine's clock, except `expires_at` (uptime clock).
  */
 export type WantRecord = {
@@ -21,12 +21,12 @@ export type WantRecord = {
 };
 
 export type LogWantStore = {
-  /** Adds the want, or renews it with its position. Also removes expired wants. */
+  /** Adds a request for a log, or renews it with its position. Also removes expired requests. */
   put(want: WantRecord, uptime: number): Promise<void>;
   remove(key: string, owner: string): Promise<void>;
-  /** Removes the wants of a control plane that is shutting down. */
+  /** Removes the requests for logs of a control plane that is shutting down. */
   removeOwner(owner: string): Promise<void>;
-  /** Returns the wants that have not expired. `node_id`: only wants of this node. */
+  /** Returns the requests for logs that have not expired. `node_id`: only requests to this node. */
   list(uptime: number, node_id?: string): Promise<WantRecord[]>;
 };
 

@@ -8,7 +8,7 @@ import type { TaskState } from '@berth/wire/vocabulary';
 import type { TaskRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';
 
-/** `id`: id of the new task if no equal task is open. */
+/** `id`: id of the new task. Not used if a task for the same work is already open. */
 export type NewSync = {
   id: string;
   node_id: string;

@@ -58,7 +58,10 @@ type VolumesWait =
   | { kind: 'volumes_node_deleted'; volumes: string; project_id: string; copy_id: string }
   | { kind: 'volumes_node_offline'; volumes: string; since: number }
   | { kind: 'volumes_copying'; from: string; to: string }
-  /** Both copies are equal, but the node has not confirmed yet that nothing wrote meanwhile. */
+  /**
+   * The source and the new copy are identical, but the node has not confirmed yet that no container
+   * wrote meanwhile.
+   */
   | { kind: 'volumes_unconfirmed'; node: string };
 
 /** Reasons to wait in stop-first projects, where two versions must never write at once. */

@@ -34,8 +34,8 @@ export type StatusClaim = Pick<StatusRecord, 'seq' | 'claimed_until' | 'tries'>;
 
 export type StatusStore = {
   /**
-   * Claims due statuses, oldest first. For each commit only the newest status is sent, and only
-   * while no other status of that commit is being sent, so that statuses arrive in order.
+   * Claims due statuses, oldest first. For each commit only the newest status is sent, one at a
+   * time, so that the statuses of a commit arrive in order.
    */
   claim(at: { uptime: number; until: number }, most: number): Promise<StatusRecord[]>;
   /**

@@ -17,8 +17,8 @@ export type StoredKey = HostKey & {
 };
 
 /**
- * Value of `added_by` for a presented key that was seen only by looks into repositories without a
- * project. Any user can choose the host of such a look.
+ * Value of `added_by` for a presented key that only `look` tasks without a project have seen. Any
+ * user can choose the host of such a task.
  */
 export const BY_LOOK = 'look';
 
@@ -133,8 +133,8 @@ export function trust(
 
 /**
  * Records the keys that a host presented: fills in missing types of trusted keys, and keeps the
- * newest untrusted keys. `by`: BY_LOOK, or null for a task of a project. A key that both a look and
- * a project saw counts as seen by a project.
+ * newest untrusted keys. `by`: BY_LOOK, or null for a task of a project. A key that both such a
+ * `look` task and a project saw counts as seen by a project.
  */
 export function presented(
   host: string,

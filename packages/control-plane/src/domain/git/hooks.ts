@@ -11,10 +11,12 @@ export type HookRecord = {
   refused: number;
   /** The newest delivery that the last `look` task covers. */
   look_upto: number;
-  /** Number of consecutive failed looks, and earliest time of the next look (uptime clock). */
+  /**
+   * Number of consecutive failed `look` tasks, and earliest time of the next one (uptime clock).
+   */
   look_tries: number;
   look_not_before: number;
-  /** The node of the last failed look. */
+  /** The node whose `look` task failed last. */
   look_failed_on: string | null;
   created_at: number;
   updated_at: number;
@@ -48,7 +50,10 @@ export type NewDelivery = Pick<
   'id' | 'forge_id' | 'event' | 'branch' | 'commit' | 'verdict' | 'reason'
 >;
 
-/** Maximum number of stored deliveries of a project, for refused and for all others. */
+/**
+ * Maximum number of stored deliveries of a project: one limit for refused deliveries, and one for
+ * all that were not refused.
+ */
 export const KEPT_DELIVERIES = { refused: 20, others: 1_000 } as const;
 /** A delivery whose id was already seen within this time is skipped. */
 export const REPLAY_MS = 7 * 86_400_000;
@@ -73,7 +78,8 @@ export type HookStore = {
    */
   receive(projectId: string, delivery: NewDelivery, now: number): Promise<DeliveryRecord | null>;
   /**
-   * Stores a refused delivery. Counts it and `others`, the number of refused deliveries not stored.
+   * Stores a refused delivery and adds 1 + `others` to the count of refused deliveries. `others`:
+   * refused deliveries that were not stored.
    */
   refuse(
     projectId: string,

@@ -1,6 +1,6 @@
 /**
- * Rules for looks into repositories (tasks that list branches and Dockerfiles), with or without a
- * project: chooses the builder and checks its report. Pure.
+ * Rules for `look` tasks that inspect a repository (list branches and Dockerfiles), with or without
+ * a project: chooses the builder and checks its report. "Look" means such a task. Pure.
  */
 import {
   isRepositoryFound,
@@ -21,11 +21,11 @@ export const CLAIM_MS = 15_000;
 export const LOOK_MS = 60_000;
 /** Maximum number of open looks of all users together. */
 export const MAX_OPEN = 12;
-/** A repeated request within this time returns the same look. */
+/** A request for the same repository, branch and project within this time returns the same look. */
 export const FRESH_MS = 30_000;
 /**
- * Retention of ended looks, so that a client can read the result again and an agent can repeat its
- * report.
+ * Ended looks are kept for this long, so that a client can read the result again and an agent can
+ * repeat its report.
  */
 export const KEPT_MS = 15 * 60_000;
 /** Maximum number of ended looks to keep. */
@@ -82,7 +82,9 @@ export type Loss = 'queue' | 'lease' | 'wall' | 'attempts';
 export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord =>
   task.kind === 'look' && task.project_id === null;
 
-/** Error of a lost look, for the person who waits for it. */
+/**
+ * Error of a look whose builder did not claim, renew or end it in time, for the person who waits.
+ */
 export const LOST: Record<Loss, { code: string; message: string }> = {
   queue: { code: 'task_not_claimed', message: 'the builder did not begin to look in time' },
   lease: { code: 'node_lost', message: 'the builder stopped reporting' },

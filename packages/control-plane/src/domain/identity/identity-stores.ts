@@ -91,7 +91,7 @@ export type ApiSessionStore = Swept & {
   /**
    * Creates a session, and ends the oldest sessions of a person who has too many. `passwordHash`:
    * the stored hash that the password matched. Returns false and creates nothing if the account was
-   * deleted, disabled or given another password since the sign-in began.
+   * deleted or disabled, or its password changed, since the sign-in began.
    */
   create(session: NewApiSession, now: number, passwordHash?: string | null): Promise<boolean>;
   /** Returns null if the session has ended or the user was deleted. */
@@ -135,8 +135,8 @@ export type IdempotencyAnswerStore = Swept & {
    * Claims a request. `claimed`: the caller executes the request, renews its claim meanwhile, and
    * then calls `keep` or `giveUp`. `in_progress`: another caller executes it; call again soon.
    * `renewed` changes with each renewal; a caller that saw no change for a long time passes the
-   * value as `abandoned` to take over the claim. `other_body`: the stored request had another body
-   * according to `isSameBody` (default: equal hashes).
+   * value as `abandoned` to take over the claim. `other_body`: `isSameBody` says that the stored
+   * request had a different body (default: it compares the hashes).
    */
   begin(
     claim: AnswerClaim & {

@@ -127,10 +127,7 @@ const UNKNOWN_TO_CONTRACT = [
   'stop_grace_seconds',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 
-/**
- * Returns the settings of the deployment that differ from the defaults and that a contract-only
- * agent ignores.
- */
+/** Returns the settings that a contract-only agent ignores and whose value is not the default. */
 export const ignoredSettings = (settings: ProjectSettings): string[] =>
   UNKNOWN_TO_CONTRACT.filter((name) => settings[name] !== PROJECT_DEFAULTS[name]);
 

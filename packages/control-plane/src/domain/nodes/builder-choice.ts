@@ -19,8 +19,8 @@ export type BuilderChoice =
 
 /**
  * Returns the builder of the last build if it has a free slot, because its cache is warm; else the
- * least busy builder. Chooses a contract-only builder only if no other is free, because it supports
- * neither commits nor submodules.
+ * least busy builder. Chooses a contract-only builder only if no builder with Berth's agent is
+ * free, because a contract-only builder supports neither commits nor submodules.
  */
 export function chooseBuilder(
   deployment: Pick<DeploymentRecord, 'losses'>,

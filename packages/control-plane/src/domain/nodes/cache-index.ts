@@ -1,7 +1,7 @@
 /**
  * Index of the datasets that nodes have cached, so that placement over 10,000 nodes takes
  * milliseconds. Each dataset version has a slot, the cache of a node is a row of slots, and one
- * array holds all rows. The index rebuilds a row when its node reports another list. An unchanged
+ * array holds all rows. The index rebuilds a row when its node reports a changed list. An unchanged
  * report is the same array object (store/memory/node-memory.ts), so comparing by identity finds
  * every change.
  */

@@ -1,5 +1,5 @@
 /**
- * Counts the copies on each node of the datasets that a deployment wants, for placement.ts. Uses
+ * For placement.ts: counts, for each node, how many of the deployment's datasets the node has. Uses
  * typed arrays over the rows of the cache index: 10,000 nodes with 100 datasets take milliseconds.
  * A node is identified by its position in the list. Pure.
  */
@@ -17,7 +17,11 @@ export type DatasetCopies = {
   missing: Float64Array;
   /** Returns the bytes that the node can free for this deployment by evicting copies. */
   evictable(position: number): number;
-  /** Returns a wanted dataset that the node lacks and that cannot be copied now, or null. */
+  /** True if a wanted dataset cannot be copied now, so that a node can lack it for good. */
+  isStuck: boolean;
+  /**
+   * Returns a dataset of the deployment that is not on the node and cannot be copied now, or null.
+   */
   unobtainable(position: number): Wanted | null;
 };
 
@@ -29,7 +33,8 @@ export function countCopies(
   const total = wanted.reduce((sum, d) => sum + d.bytes, 0);
   const counts = new Int32Array(nodes.length);
   const missing = new Float64Array(nodes.length).fill(total);
-  if (wanted.length === 0) return { counts, missing, evictable: () => 0, unobtainable: () => null };
+  if (wanted.length === 0)
+    return { counts, missing, evictable: () => 0, isStuck: false, unobtainable: () => null };
 
   const rows = index.rows(nodes);
   const slots = wanted.map((d) => index.slot(d.id, d.version));
@@ -37,13 +42,14 @@ export function countCopies(
   const stuck = wanted.flatMap((dataset, at) =>
     dataset.status === 'ok' ? [] : [{ dataset, slot: slots[at] as number }],
   );
+  const { data, start, length } = rows;
   for (let i = 0; i < nodes.length; i++) {
-    const begin = rows.start[i] as number;
-    const end = begin + (rows.length[i] as number);
+    const begin = start[i] as number;
+    const end = begin + (length[i] as number);
     let count = 0;
     let lacks = total;
     for (let k = begin; k < end; k++) {
-      const bytes = bytesOf[rows.data[k] as number] as number;
+      const bytes = bytesOf[data[k] as number] as number;
       if (bytes < 0) continue;
       count += 1;
       lacks -= bytes;
@@ -55,6 +61,7 @@ export function countCopies(
     counts,
     missing,
     evictable: (position) => evictableOn(rows, bytesOf, position),
+    isStuck: stuck.length > 0,
     unobtainable(position) {
       if (stuck.length === 0) return null;
       const slotsOfNode = slotsOn(rows, position);

@@ -14,8 +14,8 @@ export type Doubled = {
   boot_id: string;
   host_ip: string;
   /**
-   * `boot`: refused by this module, because it alternates with the node's process, or is at another
-   * address without the node's own secret. `secret`: its credential was refused
+   * `boot`: refused by this module. Either the process and the node's process register in turns, or
+   * it has a different address and not the node's own secret. `secret`: its credential was refused
    * (store/node-registration.ts).
    */
   why: 'boot' | 'secret';
@@ -25,7 +25,7 @@ export type Doubled = {
 export type Boots = {
   /** The process before the current one. `returns`: number of its registrations since then. */
   previous: { boot_id: string; last_seen_at: number; returns: number } | null;
-  /** Another process that uses this node's name and is rejected. */
+  /** A second process that uses this node's name; Berth refuses it. */
   doubled: Doubled | null;
 };
 export type BootStep = {
@@ -107,7 +107,7 @@ export function bootStep(
   });
 }
 
-/** Returns whether the process is on the other machine. */
+/** Returns whether the process is on the refused machine (`doubled`). */
 const isOther = (doubled: Doubled, node: Present, given: Omit<Given, 'isProven'>): boolean =>
   doubled.why === 'boot' &&
   (doubled.boot_id === given.boot_id ||

@@ -1,8 +1,8 @@
 /**
- * Decides whether a node has been silent for the offline time; another machine can then take its
- * name. Uses the uptime clock, so that a jump of the machine's clock neither displaces a live node
- * nor protects a dead one. A control plane must first serve for the offline time itself, because
- * nodes could not register before.
+ * Decides whether a node has been silent for the offline time; after that a different machine can
+ * take its name. Uses the uptime clock, so that a jump of the machine's clock neither displaces a
+ * live node nor protects a dead one. No node counts as offline until the control plane has itself
+ * served for the offline time: before its start, nodes could not register.
  *
  * `heardAt`: uptime of the last registration at this process, or null. `observed_at` uses the same
  * clock and includes other control planes. `last_seen_at` uses the machine's clock and is ignored

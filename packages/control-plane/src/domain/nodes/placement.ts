@@ -84,21 +84,22 @@ export const score = (t: Terms, w: Limits['weights']): number =>
 export const freeStorage = (node: Pick<NodeRecord, 'free_storage' | 'max_storage'>): number =>
   node.free_storage ?? node.max_storage;
 
-const scoreNodes = (
+function scoreNodes(
   nodes: readonly NodeRecord[],
   copies: DatasetCopies,
   weights: Limits['weights'],
-): Float64Array =>
-  Float64Array.from(nodes, (node, i) =>
-    score(
-      {
-        cached_dataset_count: copies.counts[i] as number,
-        missing_bytes: copies.missing[i] as number,
-        free_storage_bytes: freeStorage(node),
-      },
-      weights,
-    ),
-  );
+): Float64Array {
+  const scores = new Float64Array(nodes.length);
+  // One object for all nodes: an object for each of 10,000 nodes costs more than the score.
+  const terms = { cached_dataset_count: 0, missing_bytes: 0, free_storage_bytes: 0 };
+  for (let i = 0; i < nodes.length; i++) {
+    terms.cached_dataset_count = copies.counts[i] as number;
+    terms.missing_bytes = copies.missing[i] as number;
+    terms.free_storage_bytes = freeStorage(nodes[i] as NodeRecord);
+    scores[i] = score(terms, weights);
+  }
+  return scores;
+}
 
 // ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,8 +127,8 @@ function refusalOfLosses(
   const losesHere = losses.filter((loss) => loss.node_id === node.id);
   if (losesHere.some((loss) => loss.error !== undefined)) return { kind: 'failed_itself' };
   const last = losesHere.at(-1);
-  // If the loss is in the future, the machine's clock was set back since, so the time cannot be
-  // compared with last_seen_at.
+  // If `at` is in the future, the machine's clock was set back since: the time cannot be compared
+  // with last_seen_at.
   return last !== undefined && last.at <= now && node.last_seen_at <= last.at
     ? { kind: 'still_silent' }
     : null;
@@ -152,21 +153,29 @@ export function lackEngines(
  */
 type Check = (node: NodeRecord, position: number) => Refusal | null;
 
-/** Returns the checks in order; the first refusal counts. */
-const checksOf = (
+/**
+ * Returns the checks in order; the first refusal counts. A check that cannot refuse for this
+ * question is left out, because each check runs for each of 10,000 nodes.
+ */
+function checksOf(
   question: Question,
   copies: DatasetCopies,
   { now, limits }: PlacementContext,
-): readonly Check[] => [
-  (node) => (node.role === 'deploy' ? null : { kind: 'builder' }),
-  (node) => refusalOf(node, question.losses, now, limits),
-  (node) => withoutVolumes(node, question.home ?? null),
-  (node) => otherArch(node, question.arch),
-  (node) => lack(node, question.needs),
-  (_, position) => withoutDataset(copies, position),
-  ...machineChecks(question.machine ?? null, limits),
-  (node, position) => noRoom(node, copies, position),
-];
+): readonly Check[] {
+  const { losses, home = null, arch, needs, machine = null } = question;
+  const checks: Check[] = [
+    (node) => (node.role === 'deploy' ? null : { kind: 'builder' }),
+    (node) => refusalOf(node, losses, now, limits),
+  ];
+  if (home !== null) checks.push((node) => withoutVolumes(node, home));
+  if (arch !== null) checks.push((node) => otherArch(node, arch));
+  if (needs.length > 0) checks.push((node) => lack(node, needs));
+  if (copies.isStuck) checks.push((_, position) => withoutDataset(copies, position));
+  checks.push(...machineChecks(machine, limits), (node, position) =>
+    noRoom(node, copies, position),
+  );
+  return checks;
+}
 
 function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly Check[] {
   if (machine === null) return [];
@@ -174,11 +183,13 @@ function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly C
   const labels = Object.entries(machine.requires.labels ?? {});
   const devices = Object.entries(machine.requires.devices ?? {});
   const equal = new Map<string, Refusal>();
-  return [
-    (node) => withoutLabel(node, labels, equal),
-    (node) => withoutArch(node, machine.requires.arch),
-    (node) => withoutRoom(node, machine, devices, limits),
-  ];
+  const { arch } = machine.requires;
+  const checks: Check[] = [];
+  if (labels.length > 0) checks.push((node) => withoutLabel(node, labels, equal));
+  if (arch !== undefined) checks.push((node) => withoutArch(node, arch));
+  if (machine.memory !== null || devices.length > 0)
+    checks.push((node) => withoutRoom(node, machine, devices, limits));
+  return checks;
 }
 
 const refuseNodes = (nodes: readonly NodeRecord[], checks: readonly Check[]): (Refusal | null)[] =>
@@ -196,12 +207,12 @@ function firstRefusal(
   return null;
 }
 
-const withoutVolumes = (node: NodeRecord, home: string | null): Refusal | null =>
-  home === null || node.id === home ? null : { kind: 'without_volumes' };
+const withoutVolumes = (node: NodeRecord, home: string): Refusal | null =>
+  node.id === home ? null : { kind: 'without_volumes' };
 
 /** Refuses the node if both architectures are known and differ. */
-const otherArch = ({ arch }: NodeRecord, image: string | null): Refusal | null =>
-  image === null || arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
+const otherArch = ({ arch }: NodeRecord, image: string): Refusal | null =>
+  arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
 
 function withoutLabel(
   node: NodeRecord,
@@ -220,10 +231,8 @@ function withoutLabel(
   return null;
 }
 
-const withoutArch = ({ arch }: NodeRecord, required: string | undefined): Refusal | null =>
-  required === undefined || arch === required
-    ? null
-    : { kind: 'not_required_arch', arch, required };
+const withoutArch = ({ arch }: NodeRecord, required: string): Refusal | null =>
+  arch === required ? null : { kind: 'not_required_arch', arch, required };
 
 function withoutRoom(
   node: NodeRecord,
@@ -399,8 +408,8 @@ export function place(
 
 export type Choice = {
   /**
-   * Placement to store with the deployment: names the winner and the best deploy nodes, and counts
-   * the others by reason.
+   * Placement to store with the deployment: names the chosen node and the best deploy nodes, and
+   * counts all further nodes: the eligible nodes, and the refused nodes by reason.
    */
   placement: Placement;
   /** Reasons of the refused deploy nodes. */
@@ -451,11 +460,15 @@ function countOthers(
   { nodes, refusals }: Ranking,
   named: ReadonlySet<number>,
 ): { eligible: number; refused: Refusals['others'] } {
-  const others = refusals.filter((_, i) => nodes[i]?.role === 'deploy' && !named.has(i));
-  return {
-    eligible: others.filter((refusal) => refusal === null).length,
-    refused: countReasons(others.filter((refusal) => refusal !== null)),
-  };
+  const refused: Refusal[] = [];
+  let eligible = 0;
+  for (let i = 0; i < nodes.length; i++) {
+    if (nodes[i]?.role !== 'deploy' || named.has(i)) continue;
+    const refusal = refusals[i] ?? null;
+    if (refusal === null) eligible += 1;
+    else refused.push(refusal);
+  }
+  return { eligible, refused: countReasons(refused) };
 }
 
 const byText = (refused: Refusals['others']): Record<string, number> =>

@@ -3,7 +3,7 @@
  * only `refusalText` and `plainRefusalText` turn them into English. Pure.
  */
 import type { DatasetState } from '@berth/wire/dataset';
-import { bytesText } from '../platform/sizes.ts';
+import { decimalSizeText } from '@berth/wire/size-text';
 
 export type Refusal =
   | { kind: 'builder' }
@@ -12,7 +12,9 @@ export type Refusal =
   | { kind: 'cordoned' }
   | { kind: 'offline'; since: number }
   | { kind: 'engine_down'; error: string | null }
-  /** The node reported a failure of its own for this deployment. */
+  /**
+   * The node reported that it could not do the work of this deployment (engine down, disk full).
+   */
   | { kind: 'failed_itself' }
   /** The node was lost during this deployment and has not reported since. */
   | { kind: 'still_silent' }
@@ -87,8 +89,8 @@ export function refusalText(refusal: Refusal): string {
       return refusal.error === null ? plain : `${plain}: ${refusal.error}`;
     case 'no_room':
       return (
-        `${plain}: ${bytesText(refusal.missing)} missing, ${bytesText(refusal.free)} free, ` +
-        `${bytesText(refusal.evictable)} more after eviction`
+        `${plain}: ${decimalSizeText(refusal.missing)} missing, ${decimalSizeText(refusal.free)} free, ` +
+        `${decimalSizeText(refusal.evictable)} more after eviction`
       );
     case 'no_memory':
       return `${plain}: ${refusal.needed} bytes needed, ${refusal.free} bytes free`;
@@ -99,7 +101,10 @@ export function refusalText(refusal: Refusal): string {
   }
 }
 
-/** Like `refusalText`, but without changing figures, so that equal reasons have equal texts. */
+/**
+ * Like `refusalText`, but without the figures that change, so that nodes with the same reason get
+ * the same text.
+ */
 export function plainRefusalText(refusal: Refusal): string {
   switch (refusal.kind) {
     case 'builder':

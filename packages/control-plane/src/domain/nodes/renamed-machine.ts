@@ -17,7 +17,7 @@ const MOST_EARLIER = 16;
 
 type Listed = Pick<NodeRecord, 'id' | 'boot_id' | 'containers'>;
 
-/** Returns the ids of other nodes in the labels of these containers. */
+/** Returns the node ids in the labels of these containers, except the id of this node. */
 export function labelledNodes(
   nodeId: string | null,
   containers: readonly ObservedContainer[],

@@ -102,7 +102,8 @@ export function ofNode(
   const { id, hostname } = node;
   const path = `/nodes/${id}`;
   const project_ids = projects.map((project) => project.id);
-  const its = `${node.role === 'builder' ? 'Builder' : 'Node'} ${hostname}`;
+  const isBuilder = node.role === 'builder';
+  const its = `${isBuilder ? 'Builder' : 'Node'} ${hostname}`;
   const [at, isProblem] = [null, true];
   if (isOnline === true || node.deleting_at !== null)
     observations.push(gone('node_offline', id, `${its} is online`, project_ids));
@@ -113,7 +114,7 @@ export function ofNode(
       detail: since,
       advice:
         "Check the machine, its network and the agent (systemctl status 'berth-agent*'). " +
-        (node.role === 'builder'
+        (isBuilder
           ? 'If it never comes back: berth node delete --force.'
           : 'If it never comes back, move its projects, then delete it (docs/disasters.md, “A ' +
             'node is gone”).'),
@@ -128,7 +129,7 @@ export function ofNode(
   observations.push(
     ...ofDisk(
       id,
-      `The disk of ${its.toLowerCase().slice(0, its.indexOf(' '))} ${hostname}`,
+      `The disk of ${isBuilder ? 'builder' : 'node'} ${hostname}`,
       node.disk,
       path,
       project_ids,

@@ -136,7 +136,7 @@ export function judge(
   { now, uptime }: Clock,
 ): Judged | null {
   const { kind, subject, at, isProblem, seen } = observation;
-  // An older observation of one control plane must not overwrite a newer one of another.
+  // An observation must not overwrite a newer one that a different control plane made.
   if (at !== null && before !== null && at < before.observed_at) return null;
   const observed_at = at ?? now;
   if (isProblem) {

@@ -25,6 +25,15 @@ export class DomainError extends CodedError<ErrorCode> {
   }
 }
 
+/** A request that carries no token and no other proof of the caller's identity. */
+export class NoTokenSent extends DomainError {
+  override name = 'NoTokenSent';
+  constructor(advice?: string) {
+    const what = 'no token was sent';
+    super('unauthenticated', advice === undefined ? what : `${what}: ${advice}`);
+  }
+}
+
 /** Returns the error (409) for a field value that another record already has. */
 export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
   new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);

@@ -23,8 +23,8 @@ export type MetricsStore = {
   /** Returns the creation time of the oldest deployment in each state that is not settled. */
   oldestUnsettled(): Promise<{ status: DeploymentState; created_at: number }[]>;
   /**
-   * Counts the nodes of each role that reported since `onlineSince` (online) and the others
-   * (offline). Lists the free storage of the fullest nodes.
+   * Counts the nodes of each role: online if they reported since `onlineSince`, otherwise offline.
+   * Lists the free storage of the fullest nodes.
    */
   nodes(onlineSince: number, maxStorageRows: number): Promise<NodeFigures>;
 };

@@ -58,9 +58,9 @@ export type ProjectRecord = ProjectSettings & {
 
 export type Failure = { code: FailureCode; message: string };
 /**
- * Loss of this deployment by a node. A node that stopped reporting is eligible again after its next
- * report. `error`: the node itself reported that it cannot work (engine down, disk full); the
- * deployment then goes to another node.
+ * A node lost the work of this deployment. A node that stopped reporting is eligible again after
+ * its next report. `error`: the node itself reported that it cannot work (engine down, disk full);
+ * the deployment then goes to another node.
  */
 export type NodeLoss = { node_id: string; at: number; error?: Failure };
 
@@ -119,7 +119,10 @@ export type DeploymentRecord = {
   phases: PhaseRecord[] | null;
   /** Id of the deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
-  /** Null if the deployment is neither a rollback nor a restart or move of a rollback. */
+  /**
+   * Null if the deployment is neither a rollback nor a restart or move of a rollback, or if an older
+   * version of Berth created it.
+   */
   rolled_back: RolledBack | null;
   error: Failure | null;
   cancel_requested_at: number | null;
@@ -186,9 +189,9 @@ export type DeploymentRecord = {
    * back.
    */
   ordinal: number;
-  /** Time at which retention removed its log (store/retention.ts), or null. */
+  /** Time at which retention began to remove its log (store/retention.ts), or null. */
   log_removed_at: number | null;
-  /** Time at which retention removed its story, tasks and placement, or null. */
+  /** Time at which retention began to remove its story, tasks and placement, or null. */
   story_removed_at: number | null;
 };
 
@@ -266,7 +269,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
 
 /**
  * An old node whose last report contained `container`, which a newer node also reported. `boot_id`:
- * process of the old node at that time.
+ * id of the old node's agent process at that time.
  */
 export type EarlierNode = { id: string; boot_id: string | null; container: string };
 
@@ -401,8 +404,8 @@ export type DatasetRecord = {
   scan_full: boolean;
   accept_loss: boolean;
   /**
-   * Token of the claim of the control plane that scans the dataset. Excludes others until
-   * `scanning_until` (uptime clock).
+   * Claim token of the control plane that scans the dataset. No other control plane can scan it
+   * until `scanning_until` (uptime clock).
    */
   scanning_by: string | null;
   scanning_until: number | null;

@@ -32,7 +32,7 @@ export type Measured =
       phases: readonly PhaseRecord[];
     }
   /**
-   * A phase of a settled deployment. `completed`: another phase followed, or the deployment went
+   * A phase of a settled deployment. `completed`: the next phase began, or the deployment went
    * live.
    */
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }

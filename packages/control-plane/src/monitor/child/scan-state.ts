@@ -167,7 +167,8 @@ async function hashUntilStable(
       keep: { everyMs: job.keepMs, sums: (sums) => saveProgress({ listing, path, sums }) },
     });
     const state = { listing, path, sums: round.sums };
-    // The old listing has the same records in another order, and a checksum for each.
+    // If no record is new and the count is equal, nothing changed: keep the state. The previous
+    // listing has the same records, sorted differently, each with its checksum.
     if (
       previous?.complete === true &&
       trustSums &&

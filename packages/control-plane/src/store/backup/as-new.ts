@@ -23,9 +23,9 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
     await db.transaction().execute(async (tx) => {
       // The processes of these backups no longer exist, and their rows would block the schedule.
       await sql`delete from backups where finished_at is null`.execute(tx);
-      // Copies of volumes that were equal might differ since the backup. A copy that was being
-      // received might be the project's newest data by now: Berth does not use it, and only an
-      // admin can delete it.
+      // Volume copies that were identical at backup time might differ now: forget their digests. A
+      // copy that was being received might be the project's newest data by now: Berth does not use
+      // it, and only an admin can delete it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
       await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
       // Renews the claims of hosts: since the backup, another project might have had the host and
@@ -41,7 +41,7 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
       if (!restored.as_new) return;
       for (const table of OF_OLD_MACHINE) await sql`delete from ${sql.table(table)}`.execute(tx);
       // Forgets the installation id: the old machine might still write backups into the same place,
-      // and each machine deletes only its own.
+      // and a machine deletes only the backups with its own id.
       await sql`delete from meta where key = 'installation'`.execute(tx);
     });
   } finally {

@@ -92,7 +92,7 @@ export class TransferError extends Error {
   override name = 'TransferError';
 }
 
-/** Yields lines (without line ends) of one consistent state of the database. */
+/** Yields one consistent state of the database as lines, without the line breaks. */
 export async function* exportLines(
   db: Pick<Database, 'kysely' | 'capabilities'>,
   { berth, schema, logs }: { berth: string; schema: string; logs: boolean },

@@ -16,8 +16,8 @@ const BATCH = 200;
 export type Guard = (tx: Tx) => Promise<boolean>;
 
 /**
- * Returns all versions that have rows of history, including versions that are not visible yet or no
- * longer.
+ * Returns all versions that have rows of history, including versions that are not visible yet, or
+ * not visible any more.
  */
 export async function historyVersions(db: Connection, datasetId: string): Promise<number[]> {
   const versions: number[] = [];

@@ -133,8 +133,8 @@ function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number)
     if (row === undefined) return false;
     const { id } = row;
     const free = { scanning_by: null, scanning_until: null };
-    // The dataset was moved to another folder during the scan, so the scan read the wrong folder.
-    // The move requested another scan.
+    // The folder of the dataset changed during the scan, so the scan read the wrong folder. The
+    // change has requested a new scan.
     if (row.nfs_path !== claim.dataset.nfs_path) {
       await tx.updateTable('datasets').set(free).where('id', '=', id).execute();
       return false;
@@ -143,7 +143,7 @@ function finishScan(db: Database, claim: ScanClaim, plan: ScanPlan, now: number)
     if (newVersion !== null) await showVersion(tx, row, newVersion, now);
     const { skipped, share, ...plain } = plan.set;
     const changed = newVersion !== null || row.status !== plan.set.status;
-    // False if another scan was requested during this one: that request stays open.
+    // False if a scan was requested while this one ran: that request stays open.
     const answered = row.scan_requested_at === claim.dataset.scan_requested_at;
     await tx
       .updateTable('datasets')

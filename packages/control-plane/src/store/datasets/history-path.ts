@@ -26,8 +26,8 @@ export const pathColumns = (path: string): { path: string; long_path: string | n
 export type Span = { from: string; to: string };
 
 /**
- * Returns the range of paths below a folder (which ends with `/`), and the range of their keys if
- * the path of the folder is so long that it is cut.
+ * Returns the range of paths below a folder (which ends with `/`). If the folder's path is too long
+ * and is cut, also returns the range of their keys.
  */
 export function below(folder: string): { whole: Span; key: Span | null } {
   const cut = `${folder.slice(0, CUT_AT)} `;

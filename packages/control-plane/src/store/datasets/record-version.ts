@@ -1,8 +1,8 @@
 /**
  * Writes a new version before it becomes visible: new tree objects, and one row of history for each
- * changed file. One walk along the differences from the previous version finds both and skips equal
- * folders. The embedded engine has one writer, so batches are small: another writer waits for at
- * most one batch. With SQLite this runs in a separate thread (recording.ts).
+ * changed file. One walk compares the version with the previous one. It finds both, and skips the
+ * folders that did not change. The embedded engine has one writer, so batches are small: a second
+ * writer waits for at most one batch. With SQLite this runs in a separate thread (recording.ts).
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';

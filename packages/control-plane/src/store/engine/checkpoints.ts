@@ -31,8 +31,8 @@ const DUE_PAGES = 1_000;
  */
 const LONG_PAGES = 8_000;
 /**
- * Pause between these waits if a wait did not shorten the WAL, because a backup or another reader
- * needs it.
+ * Pause between these waits. Used if a wait did not shorten the WAL because a reader, such as a
+ * backup, needs it.
  */
 const USELESS_WAIT_PAUSE_MS = 5_000;
 /**

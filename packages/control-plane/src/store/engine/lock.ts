@@ -4,8 +4,8 @@
  * shell). The operating system releases it when the process ends for any reason. `<db>.lock.json`
  * names the holder, for the error message of the refused process.
  *
- * This process must never open `<db>.lock` in another way: closing any descriptor of a file drops
- * its POSIX locks.
+ * This process must not open `<db>.lock` a second time: if it closes any descriptor of a file, it
+ * loses its POSIX locks on the file.
  */
 import { readFileSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';

@@ -29,8 +29,8 @@ const REQUIRED_STEPS_TABLE = 'berth_migrations';
 /** Table of every step after LAST_UNLOGGED_STEP, with the version that ran it. */
 const STEP_LOG_TABLE = 'berth_migrations_log';
 /**
- * The last step of the versions that had only REQUIRED_STEPS_TABLE. Those versions refuse every
- * unknown step, so all steps up to this one are required.
+ * Last step before STEP_LOG_TABLE existed. Versions from that time stop at any step that they do
+ * not know, so every step up to this one is recorded in REQUIRED_STEPS_TABLE.
  */
 const LAST_UNLOGGED_STEP = '0019_backups';
 

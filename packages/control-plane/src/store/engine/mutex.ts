@@ -1,5 +1,5 @@
 /**
- * First-come, first-served lock for the one connection to an embedded engine. Kysely's own lock
+ * First-come, first-served lock for the one connection to an embedded engine. The lock of Kysely
  * wakes every waiter at each release, and all but one wait again: 10,000 waiters cause 50 million
  * wake-ups, which block the process.
  */

@@ -154,8 +154,8 @@ export function createAssembly(onMessage: (message: string) => void): {
           inflateRawSync(Buffer.from(whole, 'base64'), { maxOutputLength: MAX_BYTES }).toString(),
         );
       } catch {
-        // Ignores a message in an unknown format, which another version of Berth can send. Readers
-        // see a gap in the log.
+        // Ignores a message in an unknown format, which a newer or older version of Berth can send.
+        // Readers see a gap in the log.
       }
     },
   };

@@ -2,12 +2,12 @@
 import type { AuditOutcome, AuditVia } from '@berth/wire/audit';
 import type { DatasetChange } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
-import type { Trigger } from '@berth/wire/deployment';
+import type { FailureCode } from '@berth/wire/errors';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
 import type { RuntimeStream } from '@berth/wire/runtime';
-import type { DeploymentState, HealthState, Role } from '@berth/wire/vocabulary';
+import type { HealthState, Role } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { CleanUpRecord } from '../../domain/deployments/clean-up.ts';
 import type { CommitState, StatusRecord } from '../../domain/git/commit-statuses.ts';
@@ -19,10 +19,11 @@ import type {
   AdmissionRecord,
   DatasetRecord,
   DatasetVersionRecord,
+  DeploymentRecord,
   JoinTokenRecord,
   NodeRecord,
+  ProjectRecord,
   RouteRecord,
-  StoppedFirst,
   TaskRecord,
   UserRecord,
 } from '../../domain/platform/records.ts';
@@ -39,12 +40,26 @@ type Ms = number;
 type UptimeMs = number;
 type Json = string;
 
-/** The columns of a record: a flag becomes 0 or 1, and an object or a list becomes JSON. */
-type Columns<R> = { [K in keyof R]: Column<R[K]> };
-type Column<T> =
+/**
+ * The columns of a record: a flag becomes 0 or 1, and an object or a list becomes JSON
+ * (rows/columns.ts converts both ways).
+ */
+export type Columns<R> = { [K in keyof R]: Column<Exclude<R[K], undefined>> };
+export type Column<T> =
   | Extract<T, string | number | null>
   | (Extract<T, boolean> extends never ? never : Flag)
   | (Exclude<T, string | number | boolean | null> extends never ? never : Json);
+
+/** The columns of `error`. */
+export type FailureColumns = { error_code: FailureCode | null; error_message: string | null };
+/** The columns of `health`. */
+export type HealthColumns = {
+  health_status: HealthState | null;
+  health_since: Ms | null;
+  health_detail: string | null;
+  /** JSON of the cause, with the `health_since` that it belongs to. */
+  health_cause: Json | null;
+};
 
 type Optional =
   | 'waiting'
@@ -60,56 +75,12 @@ type Optional =
   | 'finished_at';
 
 export type Tables = {
-  projects: {
-    id: string;
-    name: string;
-    git_url: string;
-    branch: string;
-    dockerfile_path: string;
-    build_context: string;
-    build_target: string | null;
-    build_args: Json;
-    submodules: Flag;
-    git_lfs: Flag;
-    domain_prefix: string;
-    container_port: number;
-    auth_required: Flag;
+  projects: Columns<ProjectRecord> & {
     /**
      * Increased when `auth_required` is turned on: older session cookies no longer open the
      * project.
      */
     auth_epoch: Generated<number>;
-    env: Json;
-    datasets: Json;
-    health_path: string | null;
-    /** Null means the setting PROBE_TIMEOUT. */
-    start_seconds: Generated<number | null>;
-    memory_bytes: number | null;
-    cpus: number | null;
-    requires: Generated<Json>;
-    drain_seconds: number;
-    stop_grace_seconds: number;
-    replace: string;
-    /** 1 if a person set `replace`. */
-    replace_set: Generated<Flag>;
-    on_dataset_change: string;
-    /** Increased by each change of a secret. */
-    secrets_version: Generated<number>;
-    deploy_on_push: Generated<Flag>;
-    watch_paths: Generated<Json>;
-    volumes: Generated<Json>;
-    /** 1 if the deletion of the project also deletes its volumes. */
-    deletes_volumes: Generated<Flag>;
-    members: Generated<Json>;
-    cors_origins: Generated<Json>;
-    /** Custom domains. `domain_claims` has a row for each domain outside BASE_DOMAIN. */
-    domains: Generated<Json>;
-    flow_version: number;
-    last_generation: number;
-    deleting_at: Ms | null;
-    stopped_at: Generated<Ms | null>;
-    created_at: Ms;
-    updated_at: Ms;
   };
   /**
    * `members` of projects, for queries. A project without rows is visible to every user. The rows
@@ -117,8 +88,9 @@ export type Tables = {
    */
   project_members: { project_id: string; user_id: string; role: Role };
   /**
-   * Custom domains in use, and domains in quarantine: a project gave them up recently, and no other
-   * project can have them yet. The row outlives its project.
+   * Custom domains in use (`domains` of projects, outside BASE_DOMAIN), and domains in quarantine: a
+   * project gave them up recently, and no other project can have them yet. The row outlives its
+   * project.
    */
   domain_claims: {
     host: string;
@@ -190,88 +162,38 @@ export type Tables = {
   };
   /** Builders that can still import the host keys that they trusted. */
   git_host_imports: { node_id: string };
-  deployments: {
-    id: string;
-    project_id: string;
-    generation: number;
-    status: DeploymentState;
-    settings: Json;
-    /**
-     * Copy of settings.domain_prefix, to find the deployments that might still publish this host
-     * name.
-     */
-    domain_prefix: string;
-    requested_commit: string | null;
-    note: string | null;
-    rollback_of: string | null;
-    /** Null if the deployment is not a rollback, or if an older version of Berth created it. */
-    rolled_back: Generated<Json | null>;
-    error_code: string | null;
-    error_message: string | null;
-    cancel_requested_at: Ms | null;
-    commit: string | null;
-    image_tag: string | null;
-    image_digest: string | null;
-    image_arch: string | null;
-    builder_id: string | null;
-    node_id: string | null;
-    container_id: string | null;
-    host_port: number | null;
-    route_published_at: Ms | null;
-    placement: Json | null;
-    health_status: HealthState | null;
-    health_since: Ms | null;
-    health_detail: string | null;
-    losses: Json;
-    datasets: Json | null;
-    /** A copy of the value in `settings`, for sums by node. */
-    memory_bytes: Generated<number | null>;
-    waiting: string | null;
-    /** The reason why the deployment waits, as data; null in rows that an older version wrote. */
-    waiting_reason: Generated<Json | null>;
-    stopped_first: StoppedFirst | null;
-    created_by: Json | null;
-    trigger: Trigger | null;
-    branch: string | null;
-    commit_message: string | null;
-    commit_author: string | null;
-    phases: Json | null;
-    /**
-     * Names and fingerprints of the secrets that the deployment received; null if it has none or
-     * has not started yet.
-     */
-    secrets: Json | null;
-    created_at: Ms;
-    state_since: Ms;
-    finished_at: Ms | null;
-    timer: Json | null;
-    retry: Json | null;
-    builds_given_up: Generated<number>;
-    /** Order of the requests; null in rows that an older version wrote. */
-    ordinal: number | null;
-    /**
-     * When retention began to remove the log, when it began to remove story and tasks, and when
-     * only the record was left.
-     */
-    log_removed_at: Generated<Ms | null>;
-    story_removed_at: Generated<Ms | null>;
-    thinned_at: Generated<Ms | null>;
-    /**
-     * Key of the deployment's settings in kept_settings; null if this row contains the settings.
-     */
-    settings_digest: Generated<string | null>;
-    /**
-     * When a clean-up began to remove the deployment's image from the registry. `image_deleting` is
-     * 1 until the registry has confirmed the deletion.
-     */
-    image_removed_at: Generated<Ms | null>;
-    image_deleting: Generated<Flag | null>;
-    /**
-     * 1 if the registry did not have the image at the last clean-up that checked
-     * (`image_removed_at`: since when). The next clean-up checks again.
-     */
-    image_missing: Generated<Flag | null>;
-  };
+  deployments: Columns<
+    Omit<DeploymentRecord, 'error' | 'health' | 'image_missing' | 'image_removed_at' | 'ordinal'>
+  > &
+    FailureColumns &
+    HealthColumns & {
+      /**
+       * Copy of settings.domain_prefix, to find the deployments that might still publish this host
+       * name.
+       */
+      domain_prefix: string;
+      /** A copy of the value in `settings`, for sums by node. */
+      memory_bytes: number | null;
+      /** Order of the requests; null in rows that an older version wrote. */
+      ordinal: number | null;
+      /** When retention had left only the record. */
+      thinned_at: Ms | null;
+      /**
+       * Key of the deployment's settings in kept_settings; null if this row contains the settings.
+       */
+      settings_digest: string | null;
+      /**
+       * When a clean-up began to remove the deployment's image from the registry. `image_deleting`
+       * is 1 until the registry has confirmed the deletion.
+       */
+      image_removed_at: Ms | null;
+      image_deleting: Flag | null;
+      /**
+       * 1 if the registry did not have the image at the last clean-up that checked
+       * (`image_removed_at`: since when). The next clean-up checks again.
+       */
+      image_missing: Flag | null;
+    };
   kept_settings: { project_id: string; digest: string; settings: Json };
   /**
    * Written only by store/story.ts. A repeated line is one row: `count` occurrences from `first_at`

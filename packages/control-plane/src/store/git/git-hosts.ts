@@ -20,8 +20,8 @@ import { writeEvents } from '../events.ts';
  */
 const MAX_PRESENTED = 500;
 /**
- * Maximum number of hosts from looks without a project. They have a separate limit, because anybody
- * can request a look at any host.
+ * Maximum number of hosts from `look` tasks without a project. They have a separate limit, because
+ * any user can have a builder inspect a repository on any host.
  */
 const MAX_LOOKED_HOSTS = 50;
 

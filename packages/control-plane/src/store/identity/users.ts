@@ -135,7 +135,7 @@ function patchUser(
       .where('id', '=', id)
       .returningAll()
       .executeTakeFirstOrThrow();
-    // A new password or a disabled account ends the API sessions.
+    // End the API sessions: the password changed, or the account is disabled.
     if (plain.password_hash !== undefined || after.disabled === 1)
       await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
     if (after.disabled !== before.disabled) await raiseAccessVersion(tx);

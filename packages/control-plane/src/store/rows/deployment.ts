@@ -1,13 +1,13 @@
 import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { HealthCause } from '@berth/wire/vocabulary';
 import type {
   DeploymentRecord,
   DeploymentSummary,
   EventRecord,
-  Failure,
 } from '../../domain/platform/records.ts';
-import type { NewRow, Row } from '../engine/tables.ts';
-import { jsonColumn } from './json.ts';
+import type { FailureColumns, HealthColumns, NewRow, Row } from '../engine/tables.ts';
+import { encodeColumns, type Encoded, decodeRow } from './columns.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that older versions did not have. */
@@ -30,61 +30,58 @@ export function deploymentColumns<T extends Partial<DeploymentRecord>>(
   record: T,
 ): T extends DeploymentRecord ? NewRow<'deployments'> : Partial<NewRow<'deployments'>>;
 export function deploymentColumns({
-  settings,
   error,
-  placement,
   health,
-  losses,
-  datasets,
-  timer,
-  retry,
-  secrets,
-  created_by,
-  phases,
   image_missing: _missing,
-  rolled_back,
-  waiting_reason,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
-    ...plain,
+    ...encodeColumns(plain),
     ...errorColumns(error),
     ...healthColumns(health),
     ...defined({
-      settings: jsonColumn(settings),
-      domain_prefix: settings?.domain_prefix,
-      memory_bytes: settings?.memory_bytes,
-      placement: jsonColumn(placement),
-      losses: jsonColumn(losses),
-      datasets: jsonColumn(datasets),
-      timer: jsonColumn(timer),
-      secrets: jsonColumn(secrets),
-      created_by: jsonColumn(created_by),
-      rolled_back: jsonColumn(rolled_back),
-      phases: jsonColumn(phases),
-      retry: jsonColumn(retry),
-      waiting_reason: jsonColumn(waiting_reason),
+      domain_prefix: plain.settings?.domain_prefix,
+      memory_bytes: plain.settings?.memory_bytes,
     }),
   };
 }
 
-const errorColumns = (
-  error: DeploymentRecord['error'] | undefined,
-): Partial<NewRow<'deployments'>> =>
+const errorColumns = (error: DeploymentRecord['error'] | undefined): Partial<FailureColumns> =>
   error === undefined
     ? {}
     : { error_code: error?.code ?? null, error_message: error?.message ?? null };
 
-const healthColumns = (
-  health: DeploymentRecord['health'] | undefined,
-): Partial<NewRow<'deployments'>> =>
+const healthColumns = (health: DeploymentRecord['health'] | undefined): Partial<HealthColumns> =>
   health === undefined
     ? {}
     : {
         health_status: health?.status ?? null,
         health_since: health?.since ?? null,
         health_detail: health?.detail ?? null,
+        health_cause:
+          health?.cause === undefined
+            ? null
+            : JSON.stringify({ cause: health.cause, since: health.since } satisfies StoredCause),
       };
+
+/**
+ * The cause of a health. `since` is the time of that health: an older version of Berth writes the
+ * health without its cause, and the stored cause is then outdated.
+ */
+type StoredCause = { cause: HealthCause; since: number };
+
+function healthOf({
+  health_status: status,
+  health_since,
+  health_detail: detail,
+  health_cause,
+}: HealthColumns): DeploymentRecord['health'] {
+  if (status === null) return null;
+  const since = health_since ?? 0;
+  const stored = health_cause === null ? null : (JSON.parse(health_cause) as StoredCause);
+  const cause = stored?.since === since ? stored.cause : undefined;
+  return { status, since, detail, ...defined({ cause }) };
+}
 
 /** The columns for lists of deployments. */
 export const SUMMARY_COLUMNS = [
@@ -116,6 +113,7 @@ export const SUMMARY_COLUMNS = [
   'health_status',
   'health_since',
   'health_detail',
+  'health_cause',
   'datasets',
   'ordinal',
   'created_at',
@@ -125,85 +123,67 @@ export const SUMMARY_COLUMNS = [
 ] as const satisfies (keyof Row<'deployments'>)[];
 type SummaryRow = Pick<Row<'deployments'>, (typeof SUMMARY_COLUMNS)[number]>;
 
-export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
-  const {
-    error_code: _code,
-    error_message: _message,
-    health_status: _status,
-    health_since: _since,
-    health_detail: _detail,
-    ...plain
-  } = row;
-  return { ...plain, ...partsOf(row) };
-}
+const SUMMARY_ENCODED: Encoded<Omit<DeploymentSummary, 'error' | 'health'>> = {
+  created_by: 'json',
+  phases: 'json',
+  rolled_back: 'json',
+  datasets: 'json',
+};
+type Plain = Omit<DeploymentRecord, 'settings' | 'error' | 'health' | 'ordinal' | 'image_missing'>;
+const ENCODED: Encoded<Plain> = {
+  ...SUMMARY_ENCODED,
+  placement: 'json',
+  losses: 'json',
+  timer: 'json',
+  retry: 'json',
+  secrets: 'json',
+  waiting_reason: 'json',
+};
 
-/** Returns the fields that a summary and a full record have in common. */
-const partsOf = (
-  row: Omit<SummaryRow, 'ordinal'>,
-): Pick<
-  DeploymentRecord,
-  'error' | 'health' | 'datasets' | 'created_by' | 'phases' | 'rolled_back'
-> => ({
-  rolled_back:
-    row.rolled_back === null
-      ? null
-      : (JSON.parse(row.rolled_back) as DeploymentRecord['rolled_back']),
-  created_by:
-    row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
-  phases: row.phases === null ? null : (JSON.parse(row.phases) as DeploymentRecord['phases']),
-  error:
-    row.error_code === null
-      ? null
-      : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
-  health:
-    row.health_status === null
-      ? null
-      : { status: row.health_status, since: row.health_since ?? 0, detail: row.health_detail },
-  datasets:
-    row.datasets === null ? null : (JSON.parse(row.datasets) as DeploymentRecord['datasets']),
-});
+export function summaryOf({ ordinal: _, ...row }: SummaryRow): DeploymentSummary {
+  const { error, health, ...plain } = withParts(row);
+  return { ...decodeRow(plain, SUMMARY_ENCODED), error, health };
+}
 
 export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   const {
     settings,
     domain_prefix: _copy,
     memory_bytes: _memory,
-    error_code: _code,
-    error_message: _message,
-    placement,
-    health_status: _status,
-    health_since: _since,
-    health_detail: _detail,
-    losses,
-    timer,
-    retry,
-    secrets,
     ordinal,
     thinned_at: _thinned,
     settings_digest: _digest,
-    secrets: _secrets,
     image_deleting: _deleting,
     image_missing,
-    waiting_reason,
+    error,
+    health,
     ...plain
-  } = row;
+  } = withParts(row);
   return {
-    ...plain,
+    ...decodeRow<Plain>(plain, ENCODED),
     settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
     ...defined({ image_missing: image_missing === 1 ? true : undefined }),
-    ...partsOf(row),
-    placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
-    losses: JSON.parse(losses) as DeploymentRecord['losses'],
-    timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
-    waiting_reason:
-      waiting_reason === null
-        ? null
-        : (JSON.parse(waiting_reason) as DeploymentRecord['waiting_reason']),
-    retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
-    secrets: secrets === null ? null : (JSON.parse(secrets) as DeploymentRecord['secrets']),
+    error,
+    health,
     ordinal: ordinal ?? plain.created_at,
   };
 }
+
+/** Replaces the columns of `error` and `health` with these two fields. */
+const withParts = <T extends FailureColumns & HealthColumns>({
+  error_code,
+  error_message,
+  health_status,
+  health_since,
+  health_detail,
+  health_cause,
+  ...plain
+}: T): Omit<T, keyof (FailureColumns & HealthColumns)> &
+  Pick<DeploymentRecord, 'error' | 'health'> => ({
+  ...plain,
+  error: error_code === null ? null : { code: error_code, message: error_message ?? '' },
+  health: healthOf({ health_status, health_since, health_detail, health_cause }),
+});
 
 export const eventOf = ({
   at,

@@ -7,10 +7,3 @@ export function jsonColumn<T>(value: T): string | Extract<T, null | undefined> {
     ? (value as Extract<T, null | undefined>)
     : JSON.stringify(value);
 }
-
-/** Returns a flag as 0 or 1; undefined stays undefined. */
-export function flagColumn<T extends boolean | undefined>(
-  value: T,
-): number | Extract<T, undefined> {
-  return value === undefined ? (value as Extract<T, undefined>) : Number(value);
-}

@@ -48,10 +48,23 @@ const Events = ({ deployment: { events, story_removed_at } }: { deployment: Depl
   </Panel>
 );
 
-const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
-/** Matches events about the route change. They prove that no request was lost. */
-const isOfSwitch = ({ kind, message }: DeploymentEvent): boolean =>
-  kind !== 'failed' && (SWITCH.test(kind) || SWITCH.test(message));
+/** Kinds of events about the route change. They prove that no request was lost. */
+const OF_SWITCH: ReadonlySet<string> = new Set([
+  'deploying',
+  'route_published',
+  'running',
+  'port_changed',
+  'route_withdrawn',
+  'stopped_first',
+  'started_again',
+  'killed',
+  'retired',
+  'superseded',
+  'retire_done',
+  'retire_failed',
+  'retire_lost',
+]);
+const isOfSwitch = ({ kind }: DeploymentEvent): boolean => OF_SWITCH.has(kind);
 
 function RouteSwitch({ events }: { events: readonly DeploymentEvent[] }) {
   const [first] = events;

@@ -1,5 +1,5 @@
 /** The progress of a drain. */
-import type { ContainerToRemove, Drain, Node } from '@berth/wire/node';
+import type { Drain, Node } from '@berth/wire/node';
 import { ProjectLink } from '../../parts/links.tsx';
 import { Ago } from '../../parts/time.tsx';
 import { countText } from '../../parts/time-text.ts';
@@ -19,34 +19,21 @@ export function DrainPanel({ node }: { node: Node }) {
         </Text>
         <Progress label="Drain" value={(moved / Math.max(1, moved + waiting.length)) * 100} />
         {waiting.map((row) => (
-          <WaitingProject
-            key={`${row.deployment_id} ${row.problem ?? ''}`}
-            row={row}
-            unmanaged={node.unmanaged ?? []}
-          />
+          <WaitingProject key={`${row.deployment_id} ${row.unmanaged_container ?? ''}`} row={row} />
         ))}
       </Column>
     </Panel>
   );
 }
 
-type WaitingProjectProps = {
-  row: Drain['left'][number];
-  /** Containers that a person must remove; the panel below shows the commands. */
-  unmanaged: readonly ContainerToRemove[];
-};
-function WaitingProject({ row, unmanaged }: WaitingProjectProps) {
-  const container = unmanaged.find(
-    (one) =>
-      one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true,
-  )?.container;
-  // Show no link, because the project might have been deleted.
+function WaitingProject({ row }: { row: Drain['left'][number] }) {
+  const { project, unmanaged_container: container } = row;
+  // The panel below shows the commands. Show no link, because the project might have been deleted.
   if (container !== undefined)
-    return <Text>{`${container} of ${row.project}: waits until it is removed by hand`}</Text>;
+    return <Text>{`${container} of ${project}: waits until it is removed by hand`}</Text>;
   return (
     <Text>
-      <ProjectLink name={row.project} />:{' '}
-      {row.problem ?? (row.moving_to === null ? 'waits' : 'moving')}
+      <ProjectLink name={project} />: {row.problem ?? (row.moving_to === null ? 'waits' : 'moving')}
     </Text>
   );
 }

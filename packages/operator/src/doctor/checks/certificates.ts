@@ -2,14 +2,7 @@
  * Checks the certificate of BASE_DOMAIN at the reverse proxy of this machine, and the certificate
  * problems of projects that the control plane knows.
  */
-import {
-  ABOUT_CERTIFICATES,
-  type Check,
-  type Context,
-  logOf,
-  restartOf,
-  whyUnreached,
-} from '../check.ts';
+import { type Check, type Context, logOf, restartOf, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
@@ -123,11 +116,11 @@ async function fromControlPlane({ instances, facts }: Context): Promise<Result[]
       .map(async (instance) => {
         const reached = await facts.readiness(instance);
         if ('problem' in reached) return [];
-        return reached.value.notes
-          .filter((note) => ABOUT_CERTIFICATES.test(note))
-          .map((note) =>
+        return (reached.value.warnings ?? [])
+          .filter(({ kind }) => kind === 'certificates')
+          .map(({ text }) =>
             finding(
-              note,
+              text,
               'browsers refuse the connection to these hosts',
               'look at DNS and ports 80 and 443 from outside, and at the log of Traefik',
             ),

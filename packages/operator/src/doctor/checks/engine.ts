@@ -2,6 +2,7 @@
 import { type Check, type Context, failedRun } from '../check.ts';
 import { finding, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
+import type { Ran } from '../system.ts';
 
 const OLDEST_ENGINE = [20, 10] as const;
 const OLDEST_BUILDX = [0, 10] as const;
@@ -24,7 +25,7 @@ export const ENGINE: Check = {
           '{{.Server.Version}}',
         ]);
         const why = failedRun('docker', ran);
-        if (why !== null) return [engineFinding(instance, why)];
+        if (why !== null) return [engineFinding(instance, ran, why)];
         const version = ran?.stdout.trim() ?? '';
         if (isOlder(version, OLDEST_ENGINE))
           return [
@@ -45,13 +46,13 @@ export const ENGINE: Check = {
   },
 };
 
-function engineFinding({ settings }: Instance, why: string): Result {
+function engineFinding({ settings }: Instance, ran: Ran | null, why: string): Result {
   const host = settings.get('DOCKER_HOST');
   const at = host === undefined ? '' : ` (DOCKER_HOST=${host})`;
   const consequence =
     'no build, deployment or restart works on this node; containers that run continue if the ' +
     'engine runs';
-  if (why.includes('not installed'))
+  if (ran === null)
     return finding(
       why,
       consequence,

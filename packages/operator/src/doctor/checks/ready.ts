@@ -1,5 +1,6 @@
 /** Checks that each process answers, and reports its notes and problems. */
-import { ABOUT_CERTIFICATES, type Check, logOf, OLDER_AGENTS, restartOf } from '../check.ts';
+import type { OperatorNote } from '@berth/wire/system';
+import { type Check, logOf, restartOf } from '../check.ts';
 import { finding, note, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
@@ -12,6 +13,12 @@ const CONSEQUENCES: Record<string, string> = {
 
 /** Parts of /readyz that other checks explain. */
 const EXPLAINED = new Set(['backups', 'secrets']);
+/** Notes of /readyz that other checks explain. */
+const EXPLAINED_NOTES: ReadonlySet<OperatorNote['kind']> = new Set([
+  'node_version',
+  'older_agents',
+  'certificates',
+]);
 
 const REMEDIES: Record<string, string> = {
   database: 'look at its disk and server',
@@ -34,7 +41,7 @@ export const READY: Check = {
           ];
         const reached = await facts.readiness(instance);
         if ('problem' in reached) return [silent(instance, reached.problem)];
-        const { parts, notes, reasons, status, state, controlPlane } = reached.value;
+        const { parts, notes, warnings, reasons, status, state, controlPlane } = reached.value;
         const bad = parts.filter((part) => !part.ok && !EXPLAINED.has(part.name));
         const findings = [
           ...bad.map(({ name, detail }) =>
@@ -71,7 +78,8 @@ export const READY: Check = {
           ];
         return [
           ...(findings.length > 0 ? findings : [ok(`${instance.name} answers`)]),
-          ...notes.filter((one) => !isExplained(one)).map(ofNote),
+          ...(warnings?.filter(({ kind }) => !EXPLAINED_NOTES.has(kind)).map(ofNote) ??
+            notes.map(note)),
         ];
       }),
     );
@@ -81,9 +89,6 @@ export const READY: Check = {
 
 const STALE = 'it works with what it got last; changes do not arrive';
 
-const isExplained = (note: string): boolean =>
-  note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
-
 const urlOfControlPlane = ({ settings }: Instance): string =>
   settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL';
 
@@ -91,8 +96,8 @@ const urlOfControlPlane = ({ settings }: Instance): string =>
  * Returns a note for an unset setting, because leaving it unset can be a decision. Every other note
  * reports a failure, so it becomes a finding.
  */
-const ofNote = (text: string): Result =>
-  / not set\b/.test(text)
+const ofNote = ({ kind, text }: OperatorNote): Result =>
+  kind === 'setting_missing'
     ? note(text)
     : finding(
         text,

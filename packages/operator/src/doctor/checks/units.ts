@@ -58,7 +58,7 @@ async function checkUnit({ system }: Context, instance: Instance): Promise<Resul
     return [
       finding(
         `${unit} restarts again and again (${get('NRestarts')} times)`,
-        `${instance.name} works only for moments`,
+        `${instance.name} is down most of the time: it ends soon after each start`,
         logOf(instance),
       ),
     ];
@@ -117,7 +117,7 @@ async function checkCompose(
     if (container.State === 'restarting')
       return finding(
         `the container of ${instance.name} restarts again and again`,
-        `${instance.name} works only for moments`,
+        `${instance.name} is down most of the time: it ends soon after each start`,
         logOf(instance),
       );
     if (container.State !== 'running')

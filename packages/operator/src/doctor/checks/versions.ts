@@ -6,7 +6,7 @@ import { dirname } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { BERTH_VERSION, isOlderVersion, nodeWarning } from '@berth/wire/version';
 import { parseEnv } from '../../lib/etc-files.ts';
-import { type Check, type Context, failedRun, OLDER_AGENTS } from '../check.ts';
+import { type Check, type Context, failedRun } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import { ROLES } from '../roles.ts';
 
@@ -88,10 +88,13 @@ async function agents({ instances, facts }: Context): Promise<Result[]> {
       const reached = await facts.readiness(instance);
       if ('problem' in reached)
         return notChecked('the versions of the agents: the control plane does not answer');
-      const older = reached.value.notes.find((one) => OLDER_AGENTS.test(one));
+      const { warnings } = reached.value;
+      if (warnings === null)
+        return notChecked('the versions of the agents: the control plane is of an earlier version');
+      const older = warnings.find(({ kind }) => kind === 'older_agents');
       if (older === undefined) return ok('no agent is older than the control plane');
       return finding(
-        older,
+        older.text,
         'these agents work, without what is new',
         'on each of these machines: install the package of this version',
       );

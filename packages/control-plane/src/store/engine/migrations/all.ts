@@ -46,6 +46,7 @@ import { rolledBack } from './0049_rolled_back.ts';
 import { nodeAddresses } from './0052_node_addresses.ts';
 import { deviceStates } from './0062_device_states.ts';
 import { waitingReason } from './0063_waiting_reason.ts';
+import { healthCause } from './0064_health_cause.ts';
 import { machines } from './0066_machines.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -90,5 +91,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0052_node_addresses': nodeAddresses(),
   '0062_device_states': deviceStates(),
   '0063_waiting_reason': waitingReason(capabilities),
+  '0064_health_cause': healthCause(capabilities),
   '0066_machines': machines(capabilities),
 });
