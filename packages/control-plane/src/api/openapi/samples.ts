@@ -92,6 +92,25 @@ const TEXTS: Record<string, string> = {
   watch_path: 'src',
   build_arg_name: 'API_URL',
   ttl: '1h',
+  label: 'a',
+  admin_label: 'a',
+  device: '0',
+};
+/** Keys of objects by field name; `API_URL` for all others. */
+const KEYS: Record<string, string> = {
+  // The body of a scale has no name.
+  '': 'web',
+  refused: 'cordoned',
+  labels: 'zone',
+  admin_labels: 'zone',
+  devices: 'nvidia.com/gpu',
+};
+/** Values of fields whose schema has no type, because a bad value is ignored. */
+const UNTYPED: Record<string, unknown> = {
+  cpus: 8,
+  memory_bytes: 34_359_738_368,
+  labels: { zone: 'a' },
+  devices: { 'nvidia.com/gpu': ['0'] },
 };
 const NUMBERS: Record<string, number> = {
   container_port: 8080,
@@ -173,9 +192,6 @@ const NULL_WHILE_WELL: ReadonlySet<string> = new Set([
   'story_removed_at',
 ]);
 
-/** Keys of records by the name of the field. The body of a scale has no name. */
-const KEYS: Record<string, string> = { '': 'web', refused: 'cordoned' };
-
 /** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
   const schema = given as Schema;
@@ -197,15 +213,18 @@ export function sampleOf(given: object, name = ''): unknown {
     case 'string':
       return textOf(schema, name);
     default:
-      return null;
+      return UNTYPED[name] ?? null;
   }
 }
 
 function objectOf(schema: Schema, name: string): Record<string, unknown> {
   if (schema.properties === undefined) {
     const [value] = Object.values(schema.patternProperties ?? {});
+    const key = KEYS[name];
     if (value === undefined) return {};
-    return { [KEYS[name] ?? 'API_URL']: sampleOf(value, 'value') };
+    return key === undefined
+      ? { API_URL: sampleOf(value, 'value') }
+      : { [key]: sampleOf(value, name.replace(/s$/, '')) };
   }
   const own = Object.fromEntries(
     Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]),
