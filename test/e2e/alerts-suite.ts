@@ -436,10 +436,8 @@ function alerts(rows: 'quick' | 'all'): void {
       ['degraded', 'BerthProjectDegraded'],
       ['drifted', 'BerthProjectDrifted'],
     ] as const)
-      await fires(
-        `a running deployment is ${health} (planted)`,
-        [alert],
-        () => plant("update deployments set health_status = ? where status = 'running'", health),
+      await fires(`a running deployment is ${health} (planted)`, [alert], () =>
+        plant("update deployments set health_status = ? where status = 'running'", health),
       );
     await fires(
       'a backup to a folder that does not exist',

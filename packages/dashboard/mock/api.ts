@@ -149,8 +149,7 @@ function instances({ world, query }: Call): AnswerOf<'listInstances'> {
   return page(
     rows.filter(
       (row) =>
-        (project === null || row.project_id === project) &&
-        (node === null || row.node_id === node),
+        (project === null || row.project_id === project) && (node === null || row.node_id === node),
     ),
     query,
   );

@@ -3,7 +3,16 @@ import { type Static, Type } from 'typebox';
 import { Placement, PlacementRow } from './node.ts';
 import type { Route } from './route.ts';
 import { ByName } from './route.ts';
-import { CommitId, Id, INSTANCE_STATES, listOf, literals, orNull, PageQuery, Time } from './vocabulary.ts';
+import {
+  CommitId,
+  Id,
+  INSTANCE_STATES,
+  listOf,
+  literals,
+  orNull,
+  PageQuery,
+  Time,
+} from './vocabulary.ts';
 
 export const Instance = Type.Object({
   id: Id,

@@ -5,7 +5,7 @@ import { MAX_COUNT, type Project, type Scale } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import { defined } from '@berth/kit/defined';
 import type { Cli } from '../cli.ts';
-import { waitForCounts } from '../deploy/scale.ts';
+import { type Seen, seenBefore, waitForCounts } from '../deploy/scale.ts';
 import { type Column, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { allPages } from '../project/pages.ts';
@@ -42,10 +42,12 @@ export const INSTANCE_COMMANDS: readonly Command[] = [
     async run(cli, args, { wait }) {
       const counts = countsOf(args);
       const before = await cli.project();
+      const waits = (wait as boolean | undefined) ?? cli.io.terminal.out;
+      const seen = waits ? await seenBefore(cli, before) : null;
       const project = await cli
         .client()
         .call('scaleProject', { params: { id: before.id }, body: counts });
-      await finish(cli, { project, before, counts }, wait as boolean | undefined);
+      await finish(cli, { project, before, counts }, seen);
     },
   },
   {
@@ -85,16 +87,20 @@ export function countsOf(args: readonly (string | undefined)[]): Scale {
 
 type Scaled = { project: Project; before: Project; counts: Scale };
 
-async function finish(cli: Cli, scaled: Scaled, wait: boolean | undefined): Promise<void> {
-  const { project, before, counts } = scaled;
-  const waits = wait ?? cli.io.terminal.out;
+/** `seen`: the instances before the scale; null: do not wait. */
+async function finish(
+  cli: Cli,
+  { project, before, counts }: Scaled,
+  seen: Seen | null,
+): Promise<void> {
   const why = whyNothingStarts(project);
   for (const [process, count] of Object.entries(counts))
     cli.say(`${process}: ${count} (it was ${countIn(before, process)})`);
   if (why !== null) cli.say(`${project.name} ${why}`);
-  else if (waits) await waitForCounts(cli, project, counts);
-  cli.printLine(waits && why === null ? { type: 'result', project: project.name, counts } : project, () =>
-    resultText(project, counts, waits && why === null),
+  else if (seen !== null) await waitForCounts(cli, project, counts, seen);
+  const hasWaited = seen !== null && why === null;
+  cli.printLine(hasWaited ? { type: 'result', project: project.name, counts } : project, () =>
+    resultText(project, counts, hasWaited),
   );
 }
 

@@ -62,9 +62,7 @@ export function printDeployment(cli: Cli, d: Deployment): string {
   const story = d.events.map((event) => `  ${event.at}  ${oneLine(event.message)}`);
   return [
     head,
-    ...(instances.length === 0
-      ? []
-      : ['', 'instances', ...instances.map((text) => `  ${text}`)]),
+    ...(instances.length === 0 ? [] : ['', 'instances', ...instances.map((text) => `  ${text}`)]),
     ...(steps.length === 0 ? [] : ['', 'steps', ...steps]),
     ...(story.length === 0 ? [] : ['', 'story', ...story]),
   ].join('\n');

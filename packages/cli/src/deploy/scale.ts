@@ -10,13 +10,27 @@ import { watchDeployment } from './watch.ts';
 /** Maximum time in ms without an answer of the control plane; then the command gives up. */
 const AWAY_MS = 120_000;
 
+/** Texts of instances by id, to print only changes. */
+export type Seen = Map<string, string>;
+
+/** Reads the instances before a scale. */
+export async function seenBefore(cli: Cli, { running_deployment_id: id }: Project): Promise<Seen> {
+  if (id === null) return new Map();
+  const { instances } = await cli.client().call('getDeployment', { params: { id } });
+  return new Map(instances.map((one) => [one.id, instanceText(one)]));
+}
+
 /**
  * Returns when so many instances serve. Throws CliError: refused if an instance waits or fails,
  * interrupted on Ctrl-C, or unreachable.
  */
-export async function waitForCounts(cli: Cli, project: Project, counts: Scale): Promise<void> {
+export async function waitForCounts(
+  cli: Cli,
+  project: Project,
+  counts: Scale,
+  seen: Seen,
+): Promise<void> {
   const { io } = cli;
-  const seen = new Map<string, string>();
   const note = (text: string): void =>
     cli.json ? cli.printLine({ type: 'note', message: text }, () => '') : cli.say(text);
   try {
@@ -89,20 +103,14 @@ function throwIfShort({ instances }: Deployment, counts: Scale, project: string)
   }
 }
 
-function printChanges(
-  cli: Cli,
-  instances: readonly PlacedInstance[],
-  seen: Map<string, string>,
-): void {
-  const isFirst = seen.size === 0;
+function printChanges(cli: Cli, instances: readonly PlacedInstance[], seen: Seen): void {
   const present = new Set<string>();
   for (const one of instances) {
     const text = instanceText(one);
     present.add(one.id);
     if (seen.get(one.id) === text) continue;
     seen.set(one.id, text);
-    // The instances that served before are not news.
-    if (!isFirst || one.state !== 'serving') printChange(cli, one, text);
+    printChange(cli, one, text);
   }
   for (const [id, text] of seen)
     if (!present.has(id)) {

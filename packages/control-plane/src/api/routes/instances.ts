@@ -25,7 +25,10 @@ export function instanceRoutes(route: Define, deps: Deps): void {
 
 /** Reads the instances of several deployments, and their nodes. */
 export async function instancesWithNodes(
-  { instances, nodes }: Pick<Deps, 'instances' | 'nodes'>,
+  {
+    instances,
+    nodes,
+  }: { instances: Pick<InstanceStore, 'ofDeployments'>; nodes: Pick<NodeStore, 'getMany'> },
   deployments: readonly DeploymentRecord[],
 ): Promise<(d: DeploymentRecord) => InstanceContext> {
   const others = Map.groupBy(

@@ -108,10 +108,15 @@ async function publishRoutes(deps: Deps): Promise<void> {
  * version, the next deployment or start takes the counts.
  */
 const scaleProject = (deps: Deps, call: Call<'scaleProject'>): Promise<Project> =>
-  change(deps, { ...call, ifMatch: undefined }, {}, {
-    check: ({ processes }) => refuseUnknownProcesses(call.body, processes),
-    counts: call.body,
-  });
+  change(
+    deps,
+    { ...call, ifMatch: undefined },
+    {},
+    {
+      check: ({ processes }) => refuseUnknownProcesses(call.body, processes),
+      counts: call.body,
+    },
+  );
 
 function refuseUnknownProcesses(counts: Scale, processes: ProjectSettings['processes']): void {
   const known = processes.map(({ name }) => name);

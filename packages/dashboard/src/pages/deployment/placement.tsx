@@ -19,7 +19,12 @@ export function PlacementScores({ deployment }: { deployment: Deployment }) {
     return placement === null ? null : <Scores placement={placement} id="why" />;
   return instances.map(({ id, process, number, placement: own }) =>
     own === null ? null : (
-      <Scores key={id} placement={own} id={`why-${process}-${number}`} of={`${process} ${number}`} />
+      <Scores
+        key={id}
+        placement={own}
+        id={`why-${process}-${number}`}
+        of={`${process} ${number}`}
+      />
     ),
   );
 }

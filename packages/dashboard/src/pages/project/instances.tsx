@@ -36,11 +36,7 @@ export function Instances({ project }: { project: Project }) {
     { enabled: id !== null && !project.stopped },
   );
   return (
-    <Panel
-      title="Instances"
-      id="instances"
-      actions={<Command words={['ps', project.name]} />}
-    >
+    <Panel title="Instances" id="instances" actions={<Command words={['ps', project.name]} />}>
       <Column gap="sm">
         <ScaleForm key={countOf(project)} project={project} />
         {id === null || project.stopped ? (
@@ -81,8 +77,14 @@ export function whyNotCount(count: number | null, project: Pick<Project, 'proces
 }
 
 /** Returns why a project can have one instance only; null if it can have more. */
-export const whyOnlyOne = ({ volumes, datasets }: Pick<Project, 'volumes' | 'datasets'>) => {
+export const whyOnlyOne = ({
+  volumes,
+  datasets,
+  requires,
+}: Pick<Project, 'volumes' | 'datasets' | 'requires'>) => {
   const only = 'so it can have one instance only: two would write at once';
+  if (Object.keys(requires.devices ?? {}).length > 0)
+    return 'it requires devices, so it can have one instance only';
   if (volumes.length > 0) return `it has volumes, ${only}`;
   return datasets.some(({ mode }) => mode === 'readwrite')
     ? `it writes to a dataset, ${only}`
