@@ -134,7 +134,7 @@ type Shown = InstanceItem & { usage: Usage | null };
 
 /** Reads the newest usage of the first instances. A missing answer leaves the columns empty. */
 async function usageOf(cli: Cli, rows: readonly InstanceItem[]): Promise<Map<string, Usage>> {
-  const found = new Map<string, Usage>();
+  const usageById = new Map<string, Usage>();
   await Promise.all(
     rows.slice(0, MAX_USAGE).map(async (row) => {
       const isAlone = rows.filter((one) => one.deployment_id === row.deployment_id).length === 1;
@@ -147,10 +147,10 @@ async function usageOf(cli: Cli, rows: readonly InstanceItem[]): Promise<Map<str
           return null;
         });
       const usage = metrics === null ? null : newestOf(metrics, row);
-      if (usage !== null) found.set(row.id, usage);
+      if (usage !== null) usageById.set(row.id, usage);
     }),
   );
-  return found;
+  return usageById;
 }
 
 /** Returns the usage of the last minutes; null without a point of that time. */

@@ -2,7 +2,7 @@
 import type { DataCopies } from '@berth/wire/data-copies';
 import type { Deployment } from '@berth/wire/deployment';
 import { requiresLines } from '@berth/wire/machine';
-import type { Project } from '@berth/wire/project';
+import { type Project, PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
@@ -81,12 +81,7 @@ const copiesText = ({ wanted, have, nodes, why }: DataCopies): string =>
 /** Formats the counts and how instances are placed; null for one instance as by default. */
 function instancesText(project: Project): string | null {
   // A control plane of an earlier version does not send them.
-  const {
-    processes = [],
-    spread = 'nodes',
-    sticky = false,
-    on_node_lost = 'move',
-  }: Partial<Project> = project;
+  const { processes, spread, sticky, on_node_lost } = { ...PROJECT_DEFAULTS, ...project };
   const parts = [
     ...processes.filter(({ count = 1 }) => count !== 1).map((p) => `${p.name}=${p.count}`),
     ...(spread === 'nodes' ? [] : [`spread ${spread}`]),

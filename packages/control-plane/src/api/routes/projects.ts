@@ -119,14 +119,14 @@ const scaleProject = (deps: Deps, call: Call<'scaleProject'>): Promise<Project> 
   );
 
 function refuseUnknownProcesses(counts: Scale, processes: ProjectSettings['processes']): void {
-  const known = processes.map(({ name }) => name);
+  const processNames = processes.map(({ name }) => name);
   throwIfAny(
     Object.keys(counts)
-      .filter((name) => !known.includes(name))
+      .filter((name) => !processNames.includes(name))
       .map((field) => ({
         field,
         rule: 'exists',
-        message: `the project has no process of this name; it has ${known.join(', ')}`,
+        message: `the project has no process of this name; it has ${processNames.join(', ')}`,
       })),
   );
 }
