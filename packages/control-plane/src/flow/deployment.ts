@@ -90,6 +90,7 @@ import {
 import {
   endInstance,
   endOthers,
+  forgetOthers,
   instanceAddressTaken,
   instanceEnded,
   instanceOfTask,
@@ -101,11 +102,12 @@ import {
   placeOthers,
   presentOf,
   promote,
-  publishServers,
   reconcile,
+  nodeDrained,
   refreshHealth,
   restartElsewhere,
   startOthers,
+  takePlace,
   withServers,
 } from './instances.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
@@ -202,6 +204,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       project_deleted: projectDeleted,
       project_stopped: runningStopped,
       node_lost: nodeLost,
+      node_drained: nodeDrained,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
       task_reported: leaveEnded,
@@ -1005,7 +1008,7 @@ function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null
   if (instance === undefined || instance.node_id === null) return;
   const names = namesOf(draft, d, instance.node_id);
   if (isFirstLost(d)) promote(draft, d, instance, 'lost');
-  else publishServers(draft, d);
+  else takePlace(draft, d, instance);
   createRetireTask(draft, draft.node(instance.node_id), {
     of: d,
     remove: [],
@@ -1118,7 +1121,7 @@ function routeConfirmed(
         names: namesOf(draft, d, id),
         drain,
       });
-  for (const { id } of old === undefined ? [] : draft.instances(old)) draft.removeInstance(id);
+  if (old !== undefined) forgetOthers(draft, old);
 }
 
 /**
@@ -1373,9 +1376,6 @@ function stepBack(
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
   endOthers(draft, d, { reason: 'its deployment starts again', drain: false });
-  for (const task of draft.openTasks(d))
-    if (instanceOfTask(task) !== null)
-      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   draft.move(
     d,
     'built',

@@ -19,6 +19,7 @@ const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   inProgress: null,
   tried: null,
   rest: null,
+  instances: null,
   ...over,
 });
 const moving = (project: string): Remaining =>

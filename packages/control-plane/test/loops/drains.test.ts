@@ -58,6 +58,7 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
       inProgress: read(() => []),
       getMany: read((ids: string[]) => resting.filter((d) => ids.includes(d.id))),
     },
+    instances: { onNode: read(() => []), ofDeployments: read(() => []) },
     volumes: {
       onNode: read(() =>
         projects.map((p) => ({ project_id: p.id, state: 'current', names: ['data'] })),
