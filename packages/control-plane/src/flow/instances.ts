@@ -642,7 +642,11 @@ export function observedInstance(
 
 /** Returns whether the node of the instance should report its container. */
 export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
-  state === 'serving' || state === 'lost';
+  isMovable({ state }) || state === 'lost';
+
+const MISSING = 'its container is missing';
+/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
+const MISSING_MS = 10_000;
 
 /**
  * Returns whether the container belongs to the instance and needs no decision: it serves at the
@@ -699,9 +703,11 @@ function judgeInstance(
   const { now } = draft.facts;
   if (instance.state === 'lost') return returned(draft, d, instance, container);
   if (!serves) {
-    if (instance.state === 'unhealthy') return;
-    const detail =
-      container === null ? 'its container is missing' : `its container is ${container.state}`;
+    if (instance.state === 'unhealthy') {
+      if (container !== null || instance.detail !== MISSING) return;
+      return replaceMissing(draft, d, instance);
+    }
+    const detail = container === null ? MISSING : `its container is ${container.state}`;
     draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
     draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
   } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
@@ -715,6 +721,16 @@ function judgeInstance(
     draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
   }
   publishServers(draft, d);
+}
+
+/** Starts another instance for one whose container somebody removed. */
+function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
+  if (d.status !== 'running' || draft.facts.now - instance.since < MISSING_MS) return;
+  endTaskOf(draft, d, instance.id);
+  draft.removeInstance(instance.id);
+  const on = nameOf(draft, instance);
+  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  reconcile(draft, d);
 }
 
 /**

@@ -619,6 +619,28 @@ describe('a container that does not serve', () => {
     expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33009']);
     expect(changeOf(back, 'd2').health?.status).toBe('healthy');
   });
+  it('a container that somebody removed is replaced after a while', () => {
+    const d = on.running();
+    const seen = (given: Partial<InstanceRecord>): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n2', container: null, instance_id: 'i2' },
+        world({
+          live: [d],
+          project: counted(2),
+          route: routeTo(d),
+          instances: [instance(given)],
+        }),
+      );
+    const [missing] = put(seen({}));
+    expect(missing).toMatchObject({ state: 'unhealthy', detail: 'its container is missing' });
+    expect(put(seen({ ...missing, since: NOW - 5_000 }))).toEqual([]);
+    const replaced = seen({ ...missing, since: NOW - 20_000 });
+    expect(removed(replaced)).toEqual(['i2']);
+    expect(deployTasks(replaced).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n2', 2],
+    ]);
+  });
   it('a container of an ended instance is removed', () => {
     const d = on.running();
     const plan = advance(
