@@ -93,8 +93,10 @@ import {
   forgetOthers,
   instanceAddressTaken,
   instanceEnded,
+  instanceLeft,
   instanceOfTask,
   isFirstLost,
+  lostAs,
   namesOf,
   nodeLost,
   observedInstance,
@@ -205,6 +207,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       project_stopped: runningStopped,
       node_lost: nodeLost,
       node_drained: nodeDrained,
+      instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
       task_reported: leaveEnded,
@@ -1007,7 +1010,7 @@ function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null
   const instance = draft.instances(d).find((one) => one.id === id);
   if (instance === undefined || instance.node_id === null) return;
   const names = namesOf(draft, d, instance.node_id);
-  if (isFirstLost(d)) promote(draft, d, instance, 'lost');
+  if (isFirstLost(d)) promote(draft, d, instance, lostAs(draft, d));
   else takePlace(draft, d, instance);
   createRetireTask(draft, draft.node(instance.node_id), {
     of: d,

@@ -29,7 +29,7 @@ type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
  * Returns the deployments that still run on the node or have volumes there, and whether a
- * deployment to the node is in progress (`arriving`). A stopped project without volumes is not
+ * deployment to the node is in progress or an instance there drains (`arriving`). A stopped project without volumes is not
  * included: its container stays on the node.
  */
 export async function readDrainState(
@@ -37,8 +37,7 @@ export async function readDrainState(
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
-  // The container of a lost instance is removed when its node returns.
-  const running = (await deploymentsOn(stores, node.id, ({ state }) => state !== 'lost')).filter(
+  const running = (await deploymentsOn(stores, node.id, isWanted)).filter(
     (d) => d.status === 'running' && !isAtRest(d),
   );
   const instances = await stores.instances.ofDeployments(running.map((d) => d.id));
@@ -76,7 +75,9 @@ export async function readDrainState(
     arriving:
       inProgress.some((d) => d.node_id === node.id) ||
       (await stores.instances.onNode(node.id)).some(
-        (one) => one.state === 'starting' && inProgress.some((d) => d.id === one.deployment_id),
+        (one) =>
+          one.state === 'draining' ||
+          (one.state === 'starting' && inProgress.some((d) => d.id === one.deployment_id)),
       ),
     dropped,
   };

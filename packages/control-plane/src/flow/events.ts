@@ -70,6 +70,8 @@ export type FlowEvent =
    * answers.
    */
   | { type: 'node_drained'; node_id: string }
+  /** The proxy serves a configuration without this instance, which drains. */
+  | { type: 'instance_left'; instance_id: string }
   /** The count of a process changed, or a waiting instance might find a node now. */
   | { type: 'scaled' };
 

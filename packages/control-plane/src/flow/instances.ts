@@ -7,6 +7,8 @@
  *                ▼                                ▼
  *              another node, or waiting         lost: a replacement starts on another node
  *
+ *   serving ──it is not wanted any more──▶ draining ──the proxy has the new route──▶ its container ends
+ *
  * A new version goes live when all its instances answer, with one change of the route. Later, the
  * route lists each instance that serves. When the first instance is lost and another one serves,
  * the two change places (`promote`). Pure.
@@ -430,7 +432,10 @@ function endTaskOf(draft: Draft, d: DeploymentRecord, instanceId: string): void 
       draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
 }
 
-/** Takes the instance out of the route and removes its container after the drain time. */
+/**
+ * Ends an instance. One that serves leaves the route first: its container drains when the proxy
+ * serves the new configuration (`instanceLeft`). The caller publishes the servers.
+ */
 export function endInstance(
   draft: Draft,
   d: DeploymentRecord,
@@ -438,15 +443,42 @@ export function endInstance(
   reason: string,
 ): void {
   endTaskOf(draft, d, instance.id);
-  draft.removeInstance(instance.id);
   draft.addLine(d, 'instance', `instance ${instance.number} ends: ${reason}`);
+  if (instance.state === 'serving')
+    return draft.putInstance({
+      ...instance,
+      state: 'draining',
+      detail: reason,
+      since: draft.facts.now,
+    });
+  draft.removeInstance(instance.id);
   if (instance.node_id === null || instance.container_id === null) return;
+  removeContainer(draft, d, { instance, reason, drain: false });
+}
+
+function removeContainer(
+  draft: Draft,
+  d: DeploymentRecord,
+  { instance, reason, drain }: { instance: InstanceRecord; reason: string; drain: boolean },
+): void {
   createRetireTask(draft, draft.node(instance.node_id), {
     of: d,
     remove: [{ deployment: d, reason, instance: instance.labelled ? instance.id : null }],
     keep: null,
-    drain: instance.state === 'serving',
+    drain,
   });
+}
+
+/** Removes the container of a draining instance: it gets no new requests any more. */
+export function instanceLeft(
+  draft: Draft,
+  d: DeploymentRecord,
+  { instance_id }: EventOf<'instance_left'>,
+): void {
+  const instance = draft.instances(d).find(({ id }) => id === instance_id);
+  if (instance?.state !== 'draining') return;
+  draft.removeInstance(instance.id);
+  removeContainer(draft, d, { instance, reason: instance.detail ?? 'it ended', drain: true });
 }
 
 /** Removes all instances beside the first one with their containers, except on `except`. */
@@ -544,17 +576,11 @@ export function takePlace(draft: Draft, d: DeploymentRecord, instance: InstanceR
     .instances(d)
     .find((one) => one.id !== instance.id && one.number === instance.number && isMovable(one));
   const name = nameOf(draft, instance);
-  if (!isFirstLost(d) && d.instance_number === instance.number) {
-    promote(draft, d, instance, null);
-    const reason = `instance ${instance.number} runs on ${name} now`;
-    draft.addLine(d, 'instance', `its container on ${nameOf(draft, d)} ends: ${reason}`);
-    return createRetireTask(draft, draft.node(d.node_id), {
-      of: d,
-      remove: [{ deployment: d, reason, instance: ownLabel(d) }],
-      keep: null,
-      drain: true,
+  if (!isFirstLost(d) && d.instance_number === instance.number)
+    return promote(draft, d, instance, {
+      state: 'draining',
+      detail: `instance ${instance.number} runs on ${name} now`,
     });
-  }
   if (replaced !== undefined) endInstance(draft, d, replaced, `it runs on ${name} now`);
   publishServers(draft, d);
 }
@@ -841,7 +867,7 @@ export function nodeLost(
     }
   if (d.node_id === node_id && !isFirstLost(d)) {
     const other = draft.instances(d).find(({ state }) => state === 'serving');
-    if (other !== undefined) promote(draft, d, other, 'lost');
+    if (other !== undefined) promote(draft, d, other, lostAs(draft, d));
     else if (isHeld) return;
     else {
       const detail = `${name} is silent; its instance starts on another node`;
@@ -861,15 +887,23 @@ export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord =
   ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
 });
 
+/** Returns the state of a first instance whose node is silent (`promote`). */
+export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
+  state: 'lost',
+  detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
+});
+
+type EarlierFirst = { state: 'lost' | 'draining'; detail: string };
+
 /**
- * Makes an instance that serves the first one of its deployment. The earlier first one becomes an
- * instance in the state `as`, or ends if `as` is null.
+ * Makes an instance that serves the first one of its deployment. The earlier first one becomes the
+ * instance `as`, or ends if `as` is null.
  */
 export function promote(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
-  as: 'lost' | null,
+  as: EarlierFirst | null,
 ): void {
   const { now, route } = draft.facts;
   const node = draft.node(instance.node_id);
@@ -883,11 +917,10 @@ export function promote(
       deployment_id: d.id,
       process: WEB,
       number: d.instance_number,
-      state: as,
+      ...as,
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
-      detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
       losses: [],
       placement: d.placement,
       since: now,
@@ -905,7 +938,7 @@ export function promote(
   });
   draft.addLine(
     d,
-    as === null ? 'instance' : 'failover',
+    as?.state === 'lost' ? 'failover' : 'instance',
     `instance ${instance.number} on ${node.hostname} (${node.host_ip}) is the first one now`,
   );
   if (route === null || route.deployment_id === d.id)

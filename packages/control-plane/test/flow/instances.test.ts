@@ -86,6 +86,10 @@ const put = (plan: Plan): InstanceRecord[] =>
   (plan.instances ?? []).flatMap((c) => ('put' in c ? [c.put] : []));
 const removed = (plan: Plan): string[] =>
   (plan.instances ?? []).flatMap((c) => ('remove' in c ? [c.remove] : []));
+const draining = (plan: Plan): string[] =>
+  put(plan)
+    .flatMap(({ id, state }) => (state === 'draining' ? [id] : []))
+    .toSorted();
 const route = (plan: Plan) => (plan.route !== null && 'set' in plan.route ? plan.route.set : null);
 const addresses = (plan: Plan): string[] => {
   const set = route(plan);
@@ -255,7 +259,7 @@ describe('scale', () => {
     );
     expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
   });
-  it('down: the route changes first, then the containers drain', () => {
+  it('down: the route changes first, then the proxy confirms it, then the containers drain', () => {
     const plan = scaled(1, [instance(), third()], {
       route: {
         ...routeTo(d),
@@ -266,21 +270,23 @@ describe('scale', () => {
       },
     });
     expect(addresses(plan)).toEqual(['10.0.0.1:32002']);
-    expect(removed(plan).toSorted()).toEqual(['i2', 'i3']);
-    expect(
-      retireTasks(plan).map((t) => [
-        t.node,
-        t.payload.remove[0]?.instance_id,
-        t.payload.drain_seconds,
-      ]),
-    ).toEqual([
-      ['n3', 'i3', 5],
-      ['n2', 'i2', 5],
+    expect(draining(plan)).toEqual(['i2', 'i3']);
+    expect(retireTasks(plan)).toEqual([]);
+    const left = advance(
+      d,
+      { type: 'instance_left', instance_id: 'i3' },
+      world({ live: [d], project: counted(1), instances: put(plan), route: routeTo(d) }),
+    );
+    expect(removed(left)).toEqual(['i3']);
+    expect(retireTasks(left)).toMatchObject([
+      { node: 'n3', payload: { remove: [{ instance_id: 'i3' }], drain_seconds: 5 } },
     ]);
+    const again = scaled(1, put(plan));
+    expect([again.instances, again.createTasks]).toEqual([undefined, []]);
   });
   it('down: a second one on a machine ends before a higher number', () => {
     const second = instance({ node_id: 'n1' });
-    expect(removed(scaled(2, [second, third()]))).toEqual(['i2']);
+    expect(draining(scaled(2, [second, third()]))).toEqual(['i2']);
   });
   it('what no node can take waits and says why, once', () => {
     const nodes = [{ ...NODES[0], capabilities: [] }] as Facts['nodes'];
@@ -468,9 +474,8 @@ describe('a drained node', () => {
       world({ ...all, nodes: drained('n2'), instances: [instance(), third(), replacement()] }),
     );
     expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.1:34000', '10.0.0.3:33003']);
-    expect(removed(plan)).toEqual(['i2']);
+    expect(draining(plan)).toEqual(['i2']);
     expect(retireTasks(plan)).toMatchObject([
-      { node: 'n2', payload: { remove: [{ instance_id: 'i2' }], drain_seconds: 5 } },
       { node: 'n1', payload: { remove: [], keep_instances: [{ instance_id: 'r' }] } },
     ]);
   });
@@ -489,7 +494,15 @@ describe('a drained node', () => {
       instance_id: 'r',
       instance_number: 1,
     });
-    expect(retireTasks(plan)).toMatchObject([
+    const [earlier] = put(plan);
+    expect(earlier).toMatchObject({ state: 'draining', number: 1, node_id: 'n1', labelled: false });
+    const now = { ...d, ...changeOf(plan, 'd2') };
+    const left = advance(
+      now,
+      { type: 'instance_left', instance_id: earlier?.id ?? '' },
+      world({ ...all, live: [now], instances: [earlier as InstanceRecord, instance(), third()] }),
+    );
+    expect(retireTasks(left)).toMatchObject([
       {
         node: 'n1',
         payload: {
@@ -498,9 +511,7 @@ describe('a drained node', () => {
           drain_seconds: 5,
         },
       },
-      { node: 'n2' },
     ]);
-    expect(put(plan)).toEqual([]);
   });
   it('what no other node can take serves on, and its replacement waits with the reason', () => {
     const nodes = drained('n1', 'n2', 'n3');
@@ -538,7 +549,7 @@ describe('a drained node', () => {
       { type: 'scaled' },
       world({ ...all, instances, nodes: drained('n3'), project: counted(2) }),
     );
-    expect(removed(plan).toSorted()).toEqual(['i3', 'r']);
+    expect([removed(plan), draining(plan)]).toEqual([['r'], ['i3']]);
   });
   it('a node that became silent meanwhile: the replacement stays, and no second one starts', () => {
     const instances = [instance(), third(), replacement()];
@@ -697,7 +708,7 @@ describe('ends', () => {
         route: routeTo(d),
       }),
     );
-    expect(removed(plan)).toEqual(['i2']);
+    expect(draining(plan)).toEqual(['i2']);
     expect(route(plan)).toMatchObject({ stopped: true });
   });
   it('the loss of the first node during a deployment starts all instances again', () => {
