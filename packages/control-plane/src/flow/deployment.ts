@@ -39,6 +39,7 @@ import {
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
+import { joiningName } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
@@ -1056,7 +1057,8 @@ function instanceTaskEnded(
 function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null): void {
   const instance = draft.instances(d).find((one) => one.id === id);
   if (instance === undefined || instance.node_id === null) return;
-  const names = namesOf(draft, d, instance.node_id);
+  const name = joiningName(d, draft.instances(d), instance);
+  const names = instance.labelled ? [{ deployment_id: d.id, instance_id: instance.id, name }] : [];
   if (isFirstLost(d)) promote(draft, d, instance, lostAs(draft, d));
   else takePlace(draft, d, instance);
   createRetireTask(draft, draft.node(instance.node_id), {

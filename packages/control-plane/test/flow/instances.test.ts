@@ -494,6 +494,10 @@ describe('a drained node', () => {
       instance_id: 'r',
       instance_number: 1,
     });
+    // The instance that is there already keeps the name of the contract.
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { keep_instances: [{ instance_id: 'r', name: 'svc-shop-web-1' }] } },
+    ]);
     const [earlier] = put(plan);
     expect(earlier).toMatchObject({ state: 'draining', number: 1, node_id: 'n1', labelled: false });
     const now = { ...d, ...changeOf(plan, 'd2') };

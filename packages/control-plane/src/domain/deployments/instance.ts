@@ -127,6 +127,22 @@ export function instanceName(
   return isFirstThere ? base : `${base}-${instance.process}-${instance.number}`;
 }
 
+/**
+ * Returns the name of an instance that joins others, which keep their names: the name of the
+ * contract only if it is alone on its machine.
+ */
+export function joiningName(
+  d: Pick<DeploymentRecord, 'node_id' | 'settings'>,
+  others: readonly InstanceRecord[],
+  instance: Pick<InstanceRecord, 'id' | 'process' | 'number' | 'node_id'>,
+): string {
+  const isAlone =
+    d.node_id !== instance.node_id &&
+    !others.some((other) => other.id !== instance.id && other.node_id === instance.node_id);
+  const base = finalName(d.settings);
+  return isAlone ? base : `${base}-${instance.process}-${instance.number}`;
+}
+
 /** Returns the lowest numbers that no wanted instance and not the first one has. */
 export function freeNumbers(
   first: number,
