@@ -91,45 +91,65 @@ describe.skipIf(reason !== undefined)(
         { deadlineMs: 2 * MINUTE },
       );
 
-    it('an upgrade with one instance changes no container, no story and no route', async () => {
-      const before = [await served(), await containers(), (await see()).events];
-      await use(repositoryRoot);
-      await registered();
-      expect([await served(), await containers(), (await see()).events]).toEqual(before);
-    }, 3 * MINUTE);
+    it(
+      'an upgrade with one instance changes no container, no story and no route',
+      async () => {
+        const before = [await served(), await containers(), (await see()).events];
+        await use(repositoryRoot);
+        await registered();
+        expect([await served(), await containers(), (await see()).events]).toEqual(before);
+      },
+      3 * MINUTE,
+    );
 
-    it('agents of the release get one instance at most; the second one waits and says why', async () => {
-      await world.api.call('scaleProject', { params: project, body: { web: 2 } });
-      await waitFor('the second instance waits', async () =>
-        (await see()).instances.some(
-          ({ state, detail }) => state === 'waiting' && detail?.includes('second instance'),
-        ),
-      );
-      expect(await containers()).toHaveLength(1);
-    }, MINUTE);
+    it(
+      'agents of the release get one instance at most; the second one waits and says why',
+      async () => {
+        await world.api.call('scaleProject', { params: project, body: { web: 2 } });
+        await waitFor('the second instance waits', async () =>
+          (await see()).instances.some(
+            ({ state, detail }) => state === 'waiting' && detail?.includes('second instance'),
+          ),
+        );
+        expect(await containers()).toHaveLength(1);
+      },
+      MINUTE,
+    );
 
-    it('it starts when the agents were upgraded', async () => {
-      for (const node of world.nodes) {
-        node.agent.use(repositoryRoot);
-        await node.stopAgent();
-        await node.startAgent();
-      }
-      await serves(2);
-    }, 4 * MINUTE);
+    it(
+      'it starts when the agents were upgraded',
+      async () => {
+        for (const node of world.nodes) {
+          node.agent.use(repositoryRoot);
+          await node.stopAgent();
+          await node.startAgent();
+        }
+        await serves(2);
+      },
+      4 * MINUTE,
+    );
 
-    it('the release serves with the first instance, and the others end: 0 failed', async () => {
-      await use(release.root);
-      await waitFor('one container is left', async () => (await containers()).length === 1, {
-        deadlineMs: 2 * MINUTE,
-      });
-      expect((await see()).status).toBe('running');
-      expect((await world.ask('page')).body).toBe('version 1\n');
-    }, 4 * MINUTE);
+    it(
+      'the release serves with the first instance, and the others end: 0 failed',
+      async () => {
+        await use(release.root);
+        await waitFor('one container is left', async () => (await containers()).length === 1, {
+          deadlineMs: 2 * MINUTE,
+        });
+        expect((await see()).status).toBe('running');
+        expect((await world.ask('page')).body).toBe('version 1\n');
+      },
+      4 * MINUTE,
+    );
 
-    it('this version brings the second instance back: 0 failed in all', async () => {
-      await use(repositoryRoot);
-      await serves(2);
-      expect(await prober.stop()).toMatchObject({ failures: [], failed: 0, stale: 0 });
-    }, 4 * MINUTE);
+    it(
+      'this version brings the second instance back: 0 failed in all',
+      async () => {
+        await use(repositoryRoot);
+        await serves(2);
+        expect(await prober.stop()).toMatchObject({ failures: [], failed: 0, stale: 0 });
+      },
+      4 * MINUTE,
+    );
   },
 );

@@ -38,4 +38,5 @@ export function neverStarted(containers: readonly Container[], open: readonly Ta
 /** Returns whether the task can adopt the container. */
 const isOf = (task: Task, { labels }: Container): boolean =>
   task.deployment_id === labels[LABELS.deployment] &&
-  (task.kind !== 'deploy' || (task.payload.instance?.id ?? null) === (labels[LABELS.instance] ?? null));
+  (task.kind !== 'deploy' ||
+    (task.payload.instance?.id ?? null) === (labels[LABELS.instance] ?? null));

@@ -79,7 +79,9 @@ async function drainOne(
       error instanceof DomainError
         ? error.message
         : 'internal error; see the log of the control plane';
-    const what = step.move.ofInstances ? 'its instances could not move' : 'it could not be deployed again';
+    const what = step.move.ofInstances
+      ? 'its instances could not move'
+      : 'it could not be deployed again';
     const problem = `${what}: ${why}`;
     // If the record changed in between, a newer request decides, and this problem is dropped.
     await nodes.setDrain(

@@ -536,7 +536,9 @@ describe('a drained node', () => {
       { type: 'scaled' },
       world({ ...all, instances, nodes: drained('n2') }),
     );
-    expect(deployTasks(later).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n1', 2]]);
+    expect(deployTasks(later).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n1', 2],
+    ]);
   });
   it('a drain that is taken back ends the replacement, and the instance stays', () => {
     const instances = [instance(), third(), replacement()];
