@@ -81,6 +81,14 @@ describe.skipIf(reason !== undefined)(
       (await Promise.all(world.nodes.map(containersOn))).flat();
     const serving = async (): Promise<Deployment['instances']> =>
       (await live()).instances.filter(({ state }) => state === 'serving');
+    /** Returns the number of servers of the project that the proxy gets. */
+    async function servers(): Promise<number> {
+      const answer = await fetch(`${world.berth.url}/api/traefik/config`);
+      const { http } = (await answer.json()) as {
+        http: { services: Record<string, { loadBalancer?: { servers: unknown[] } }> };
+      };
+      return http.services['many']?.loadBalancer?.servers.length ?? 0;
+    }
     /** Waits until so many instances serve, each with one running container and no other one is left. */
     const settledAt = (count: number, deadlineMs = MINUTE): Promise<unknown> =>
       waitFor(
@@ -96,6 +104,7 @@ describe.skipIf(reason !== undefined)(
                 state === 'serving' && ids.some((id) => id.startsWith(container_id ?? '-')),
             ) &&
             all.length === count &&
+            (await servers()) === count &&
             d.health?.status === 'healthy'
           );
         },
@@ -223,8 +232,8 @@ describe.skipIf(reason !== undefined)(
         const prober = probe();
         await world.api.call('drainNode', { params: { id: home.nodeId } });
         const drained = async (): Promise<boolean> =>
-          (await world.api.call('getNode', { params: { id: home.nodeId } })).drain?.finished_at !=
-          null;
+          ((await world.api.call('getNode', { params: { id: home.nodeId } })).drain?.finished_at ??
+            null) !== null;
         await waitFor('the node is drained', drained, { deadlineMs: MINUTE });
         await settledAt(3);
         expect(await prober.stop()).toMatchObject(clean);
@@ -321,8 +330,12 @@ describe.skipIf(reason !== undefined)(
       async () => {
         const [, second] = await serving();
         const home = world.node(second?.node_id ?? null);
-        await home.engine.faults?.restartDaemon('SIGKILL');
-        await settledAt(3, 3 * MINUTE);
+        const { faults } = home.engine;
+        if (faults === undefined) throw new Error('the engine is not a private one');
+        for (const how of ['SIGKILL', 'power-cut'] as const) {
+          await faults.restartDaemon(how);
+          await settledAt(3, 3 * MINUTE);
+        }
         for (let i = 0; i < 12; i++) expect((await world.ask(prefix)).status).toBe(200);
       },
       5 * MINUTE,

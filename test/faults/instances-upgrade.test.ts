@@ -36,6 +36,9 @@ describe.skipIf(reason !== undefined)(
       });
       first = await world.berth.settled(await world.berth.deploy(project), 2 * MINUTE);
       expect(first).toMatchObject({ status: 'running' });
+      await waitFor('its container has its name', async () =>
+        (await see()).events?.some(({ kind }) => kind === 'retire_done'),
+      );
       prober = startProber({
         entry: world.berth.entry,
         host: `page.${world.berth.baseDomain}`,

@@ -93,10 +93,10 @@ export async function deploymentsOn(
   counts: (instance: InstanceRecord) => boolean = () => true,
 ): Promise<DeploymentRecord[]> {
   const serving = await stores.deployments.servingOn(nodeId);
-  const known = new Set(serving.map((d) => d.id));
+  const servingIds = new Set(serving.map((d) => d.id));
   const others = (await stores.instances.onNode(nodeId))
     .filter(counts)
-    .flatMap(({ deployment_id: id }) => (known.has(id) ? [] : [id]));
+    .flatMap(({ deployment_id: id }) => (servingIds.has(id) ? [] : [id]));
   if (others.length === 0) return serving;
   return [...serving, ...(await stores.deployments.getMany([...new Set(others)]))];
 }

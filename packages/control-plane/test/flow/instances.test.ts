@@ -1,7 +1,6 @@
 /** Several instances of one version: start, switch, scale, loss and return. */
 import { describe, expect, it } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
-import type { DeployPayload, RetirePayload } from '@berth/wire/task';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
@@ -76,11 +75,11 @@ const container = (
 
 const deployTasks = (plan: Plan) =>
   plan.createTasks.flatMap((t) =>
-    t.kind === 'deploy' ? [{ node: t.node_id, payload: t.payload as DeployPayload }] : [],
+    t.kind === 'deploy' ? [{ node: t.node_id, payload: t.payload }] : [],
   );
 const retireTasks = (plan: Plan) =>
   plan.createTasks.flatMap((t) =>
-    t.kind === 'retire' ? [{ node: t.node_id, payload: t.payload as RetirePayload }] : [],
+    t.kind === 'retire' ? [{ node: t.node_id, payload: t.payload }] : [],
   );
 const put = (plan: Plan): InstanceRecord[] =>
   (plan.instances ?? []).flatMap((c) => ('put' in c ? [c.put] : []));
