@@ -122,12 +122,16 @@ describe.skipIf(reason !== undefined)(
     it(
       'it starts when the agents were upgraded',
       async () => {
+        // Otherwise it starts on the first upgraded machine.
+        await world.api.call('scaleProject', { params: project, body: { web: 1 } });
         for (const node of world.nodes) {
           node.agent.use(repositoryRoot);
           await node.stopAgent();
           await node.startAgent();
         }
+        await world.api.call('scaleProject', { params: project, body: { web: 2 } });
         await serves(2);
+        expect(new Set((await see()).instances.map(({ node_id }) => node_id)).size).toBe(2);
       },
       4 * MINUTE,
     );
