@@ -12,6 +12,8 @@ export type InstanceStore = {
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
+  /** Returns the instances that drain. */
+  draining(): Promise<InstanceRecord[]>;
   /**
    * Lists the deployments that have instances, with the names of their projects, by these names.
    * `access`: only projects that this caller can see.
