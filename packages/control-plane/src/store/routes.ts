@@ -1,5 +1,5 @@
-import type { SelectQueryBuilder } from 'kysely';
 import { defined } from '@berth/kit/defined';
+import type { SelectQueryBuilder } from 'kysely';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
 import type { Database } from './engine/database.ts';
@@ -28,11 +28,13 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       ])
       .orderBy('projects.name')
       .execute();
-    return rows.map(({ settings, ...row }) => ({
+    return rows.map(({ settings, sticky, ...row }) => ({
       ...routeOf(row),
-      ...defined({ health_path: settings === null ? undefined : healthPathOf(settings) }),
       auth_required: row.auth_required !== 0,
-      sticky: row.sticky !== 0,
+      ...defined({
+        sticky: sticky === 0 ? undefined : true,
+        health_path: settings === null ? undefined : healthPathOf(settings),
+      }),
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));
   },

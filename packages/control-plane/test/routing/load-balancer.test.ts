@@ -186,7 +186,7 @@ describe('sticky', () => {
 it('a server with an invalid address omits only its own project', () => {
   const bad = two({ servers: [{ ...SECOND, host_ip: '10.0.0.2/evil' }] });
   const built = dynamicConfig(
-    [bad, route({ project_name: 'blog', domain_prefix: 'blog', deployment_id: 'd2' })],
+    [bad, route({ project_name: 'blog', domain_prefix: 'blog', host_ip: '10.0.0.3' })],
     SETTINGS,
   );
   expect(built.problems).toEqual(['shop: the address "10.0.0.2/evil" of its node is invalid']);
