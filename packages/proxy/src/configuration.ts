@@ -105,7 +105,9 @@ function readService(part: Json): ServiceSpec {
   const { loadBalancer: balancer, failover } = part;
   if (isObject(failover)) return { first: textOf(failover, 'service') };
   if (!isObject(balancer))
-    throw new Error('has neither a loadBalancer nor a failover, the kinds that this proxy supports');
+    throw new Error(
+      'has neither a loadBalancer nor a failover, the kinds that this proxy supports',
+    );
   const servers: unknown = balancer['servers'] ?? [];
   if (!Array.isArray(servers)) throw new Error('loadBalancer.servers is not a list');
   return {

@@ -183,7 +183,10 @@ describe('requests', () => {
         },
         middlewares: { again: { retry: { attempts: 6 } } },
       });
-      return { app, send: (method: string, body = '') => ask(proxy.port, 'x', '/', { method, body }) };
+      return {
+        app,
+        send: (method: string, body = '') => ask(proxy.port, 'x', '/', { method, body }),
+      };
     };
     test('a GET goes to the other one', async () => {
       const { send } = await twoServers();
@@ -193,7 +196,7 @@ describe('requests', () => {
     test('a POST fails, and the other server does not get it', async () => {
       const { app, send } = await twoServers();
       const statuses = [(await send('POST', 'x')).status, (await send('POST', 'x')).status];
-      expect(statuses.sort()).toEqual([200, 502]);
+      expect(new Set(statuses)).toEqual(new Set([200, 502]));
       expect(app.requests).toHaveLength(1);
     });
   });

@@ -114,7 +114,11 @@ export function balance(project: {
     path: healthPath ?? '/',
     ...CHECK,
     hostname: host,
-    headers: { 'User-Agent': 'berth-proxy', 'X-Forwarded-Host': host, 'X-Forwarded-Proto': 'https' },
+    headers: {
+      'User-Agent': 'berth-proxy',
+      'X-Forwarded-Host': host,
+      'X-Forwarded-Proto': 'https',
+    },
     followRedirects: false,
   };
   const checked: Service = { loadBalancer: { ...several, healthCheck } };

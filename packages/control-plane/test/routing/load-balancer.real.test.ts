@@ -124,7 +124,7 @@ describe.skipIf(missing !== '')(`a dead instance behind Traefik${missing}`, () =
 
   const setStatus = async (at: 0 | 1, path: string, status: number): Promise<boolean> => {
     const query = new URLSearchParams({ path, status: String(status) });
-    const url = `http://${machines[at].hostIp}:${PORT}/set?${query}`;
+    const url = `http://${machines[at].hostIp}:${PORT}/set?${query.toString()}`;
     return (await fetch(url, { signal: AbortSignal.timeout(1_000) })).ok;
   };
   /** Serves the project with an instance on each machine. */
@@ -261,15 +261,18 @@ describe.skipIf(missing !== '')(`a dead instance behind Traefik${missing}`, () =
   });
 
   describe('statuses', { timeout: 30_000 }, () => {
-    it.each([404, 500])('%i at `/` without a health path takes nothing out of use', async (status) => {
-      for (const at of [0, 1] as const) await setStatus(at, '/', status);
-      await use();
-      for (const at of [0, 1] as const)
-        await waitFor('the check has failed', async () => !(await isUsed(at)));
-      const seen = new Set<string>();
-      for (let i = 0; i < 4; i++) for (const one of await answering()) seen.add(one);
-      expect([...seen].sort()).toEqual(BOTH);
-    });
+    it.each([404, 500])(
+      '%i at `/` without a health path takes nothing out of use',
+      async (status) => {
+        for (const at of [0, 1] as const) await setStatus(at, '/', status);
+        await use();
+        for (const at of [0, 1] as const)
+          await waitFor('the check has failed', async () => !(await isUsed(at)));
+        const seen = new Set<string>();
+        for (let i = 0; i < 4; i++) for (const one of await answering()) seen.add(one);
+        expect([...seen].sort()).toEqual(BOTH);
+      },
+    );
     it('503 at the health path takes the instance out of use, 200 brings it back', async () => {
       await use({ health_path: '/healthz' });
       expect(await answering()).toEqual(BOTH);
@@ -393,7 +396,9 @@ describe.skipIf(missing !== '')(`a dead instance behind Traefik${missing}`, () =
     expect(await answering(headers)).toEqual(BOTH);
   });
 
-  it('`sticky` keeps a visitor on one instance, until its machine dies', { timeout: 30_000 }, async () => {
+  it('`sticky` keeps a visitor on one instance, until its machine dies', {
+    timeout: 30_000,
+  }, async () => {
     await use({ sticky: true });
     expect(await answering()).toEqual(BOTH);
     const first = await waitFor('the second machine answers', async () => {

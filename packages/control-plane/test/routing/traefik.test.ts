@@ -215,9 +215,7 @@ describe('robustness', () => {
   });
   it('the address of an IPv6 node has brackets', () => {
     const { shop } = parse([route({ host_ip: 'fd00::2' })]).services;
-    expect(shop?.loadBalancer?.servers).toEqual([
-      { url: 'http://[fd00::2]:32001' },
-    ]);
+    expect(shop?.loadBalancer?.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
   });
   it('the order of the routes does not change the bytes', () => {
     const many = Array.from({ length: 30 }, (_, i) =>
