@@ -274,8 +274,8 @@ function collisionsOf(routes: readonly PublishedRoute[]): Collisions {
 /** Returns the route without the servers whose address a later route has. */
 function withoutTaken(route: PublishedRoute, collisions: Collisions): PublishedRoute {
   const { servers = [], ...first } = route;
-  const own = servers.filter((server) => !collisions.has(server));
-  return { ...first, ...defined({ servers: own.length === 0 ? undefined : own }) };
+  const ownServers = servers.filter((server) => !collisions.has(server));
+  return { ...first, ...defined({ servers: ownServers.length === 0 ? undefined : ownServers }) };
 }
 
 /**
