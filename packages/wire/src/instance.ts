@@ -14,7 +14,7 @@ import {
   Time,
 } from './vocabulary.ts';
 
-export const Instance = Type.Object({
+export const DeploymentInstance = Type.Object({
   id: Id,
   process: Type.String(),
   number: Type.Integer(),
@@ -27,18 +27,18 @@ export const Instance = Type.Object({
   since: Time,
   detail: orNull(Type.String({ description: 'why it is not `serving`' })),
 });
-export type Instance = Static<typeof Instance>;
+export type DeploymentInstance = Static<typeof DeploymentInstance>;
 
 /** An instance with the decision about its node. */
 export const PlacedInstance = Type.Object({
-  ...Instance.properties,
+  ...DeploymentInstance.properties,
   placement: orNull(Placement),
 });
 export type PlacedInstance = Static<typeof PlacedInstance>;
 
 /** An instance in a list of several projects. */
 export const InstanceItem = Type.Object({
-  ...Instance.properties,
+  ...DeploymentInstance.properties,
   project_id: Id,
   project: Type.String({ description: 'name of the project' }),
   deployment_id: Id,

@@ -1,15 +1,15 @@
 /** Describes instances for people. */
 import type { Deployment } from '@berth/wire/deployment';
-import type { Instance } from '@berth/wire/instance';
+import type { DeploymentInstance } from '@berth/wire/instance';
 import { oneLine } from './text.ts';
 
 /** Returns the instances; empty for a control plane of an earlier version, which sends none. */
 export const instancesOf = (d: Deployment): Deployment['instances'] =>
   (d as Partial<Deployment>).instances ?? [];
 
-type Shown = Pick<Instance, 'process' | 'number' | 'state' | 'node_name' | 'detail'>;
+type Shown = Pick<DeploymentInstance, 'process' | 'number' | 'state' | 'node_name' | 'detail'>;
 
-const STATES: Record<Instance['state'], string> = {
+const STATES: Record<DeploymentInstance['state'], string> = {
   waiting: 'waits',
   starting: 'starts',
   serving: 'serves',
@@ -27,7 +27,7 @@ export function instanceText({ process, number, state, node_name, detail }: Show
 }
 
 /** Formats the nodes of several instances: `3 instances on node-1, node-2`. */
-export function placesText(instances: readonly Pick<Instance, 'node_name'>[]): string {
+export function placesText(instances: readonly Pick<DeploymentInstance, 'node_name'>[]): string {
   const names = [...new Set(instances.flatMap(({ node_name }) => node_name ?? []))];
   const count = `${instances.length} ${instances.length === 1 ? 'instance' : 'instances'}`;
   return names.length === 0 ? count : `${count} on ${names.join(', ')}`;

@@ -11,7 +11,7 @@ import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@bert
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
 import type {
-  Instance,
+  DeploymentInstance,
   InstanceItem,
   InstancePlacement,
   PlacedInstance,
@@ -237,7 +237,7 @@ export const instanceItems = (
 const instanceView = (
   { id, process, number, state, node_id, host_port, container_id, since, detail }: InstanceRecord,
   nodes: InstanceContext['nodes'],
-): Instance => ({
+): DeploymentInstance => ({
   id,
   process,
   number,

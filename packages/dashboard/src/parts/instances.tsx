@@ -1,20 +1,23 @@
 /** Tables of instances: the containers of a project, or those on a node. */
-import type { Instance, InstanceItem } from '@berth/wire/instance';
+import type { DeploymentInstance, InstanceItem } from '@berth/wire/instance';
 import { type Cell, Table } from '../ui/data.tsx';
 import { Status } from '../ui/status.tsx';
 import { DeploymentLink, NodeLink, ProjectLink } from './links.tsx';
 import { INSTANCE_MARKS, INSTANCE_WORDS } from './states.tsx';
 import { Ago } from './time.tsx';
 
-const stateColumn: Cell<Instance> = {
+const stateColumn: Cell<DeploymentInstance> = {
   head: 'State',
   cell: ({ state }) => <Status mark={INSTANCE_MARKS[state]}>{INSTANCE_WORDS[state]}</Status>,
 };
-const sinceColumn: Cell<Instance> = { head: 'Since', cell: (row) => <Ago at={row.since} /> };
-const detailColumn: Cell<Instance> = { head: 'Why', cell: (row) => row.detail ?? '' };
-const nameOf = ({ process, number }: Instance): string => `${process} ${number}`;
+const sinceColumn: Cell<DeploymentInstance> = {
+  head: 'Since',
+  cell: (row) => <Ago at={row.since} />,
+};
+const detailColumn: Cell<DeploymentInstance> = { head: 'Why', cell: (row) => row.detail ?? '' };
+const nameOf = ({ process, number }: DeploymentInstance): string => `${process} ${number}`;
 
-const OF_PROJECT: readonly Cell<Instance>[] = [
+const OF_PROJECT: readonly Cell<DeploymentInstance>[] = [
   { head: 'Instance', rowHead: true, cell: nameOf },
   {
     head: 'Node',
@@ -26,7 +29,7 @@ const OF_PROJECT: readonly Cell<Instance>[] = [
   detailColumn,
 ];
 
-export const InstancesOfProject = ({ instances }: { instances: readonly Instance[] }) => (
+export const InstancesOfProject = ({ instances }: { instances: readonly DeploymentInstance[] }) => (
   <Table label="Instances" rows={instances} id={(row) => row.id} cells={OF_PROJECT} />
 );
 
