@@ -1,4 +1,4 @@
-/** What a version of Berth that does not know instances leaves in the tables. */
+/** Repair of the tables after a version of Berth that does not know instances. */
 import { expect, test } from 'vitest';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { commit, deploymentIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
