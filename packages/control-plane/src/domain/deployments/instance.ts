@@ -73,6 +73,37 @@ export const isWanted = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'waiting' || state === 'starting' || state === 'serving' || state === 'unhealthy';
 
 /**
+ * Returns the numbers of the instances with a place, also that of the first one unless it is lost.
+ * An instance and its replacement have one number, so they count once.
+ */
+export function wantedNumbers(
+  d: Pick<DeploymentRecord, 'instance_number' | 'lost_since'>,
+  others: readonly InstanceRecord[],
+): Set<number> {
+  const first = d.lost_since === null ? [d.instance_number] : [];
+  return new Set([...first, ...others.filter(isWanted).map(({ number }) => number)]);
+}
+
+/**
+ * Returns the replacement of an instance that serves on a drained node: another one with its number
+ * that does not serve yet. It takes the place of the instance when it answers.
+ */
+export const replacementOf = (
+  instance: Pick<InstanceRecord, 'number'> & { id: string | null },
+  others: readonly InstanceRecord[],
+): InstanceRecord | undefined =>
+  others.find(
+    ({ id, number, state }) =>
+      id !== instance.id &&
+      number === instance.number &&
+      (state === 'starting' || state === 'waiting'),
+  );
+
+/** An instance with a container that a drain of its node moves. */
+export const isMovable = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
+  state === 'serving' || state === 'unhealthy';
+
+/**
  * Returns all instances of a deployment by number. A deployment that neither starts nor runs has
  * none, and the first instance of a stopped one has ended.
  */
@@ -120,37 +151,6 @@ function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail
   const serves = health === null || health.status === 'healthy';
   return { state: 'serving', detail: null, since: serves ? since : (d.finished_at ?? since) };
 }
-
-/**
- * Returns the numbers of the instances with a place, also that of the first one unless it is lost.
- * An instance and its replacement have one number, so they count once.
- */
-export function wantedNumbers(
-  d: Pick<DeploymentRecord, 'instance_number' | 'lost_since'>,
-  others: readonly InstanceRecord[],
-): Set<number> {
-  const first = d.lost_since === null ? [d.instance_number] : [];
-  return new Set([...first, ...others.filter(isWanted).map(({ number }) => number)]);
-}
-
-/**
- * Returns the replacement of an instance that serves on a drained node: another one with its number
- * that does not serve yet. It takes the place of the instance when it answers.
- */
-export const replacementOf = (
-  instance: Pick<InstanceRecord, 'number'> & { id: string | null },
-  others: readonly InstanceRecord[],
-): InstanceRecord | undefined =>
-  others.find(
-    ({ id, number, state }) =>
-      id !== instance.id &&
-      number === instance.number &&
-      (state === 'starting' || state === 'waiting'),
-  );
-
-/** An instance with a container that a drain of its node moves. */
-export const isMovable = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
-  state === 'serving' || state === 'unhealthy';
 
 /**
  * Returns the name that the container of an instance gets after the switch. The first `web` instance
