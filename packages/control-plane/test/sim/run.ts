@@ -30,7 +30,7 @@ import { createPeople } from './people.ts';
 import { type PlantName, PLANTS } from './plants.ts';
 import { createProxy, type Proxy } from './proxy.ts';
 import { createRandom, type Random } from './random.ts';
-import { createScaling, type Scaling } from './scaling.ts';
+import { createScaling, SCALED_DRAIN_S, type Scaling } from './scaling.ts';
 import { createRestless, type Restless } from './restless.ts';
 import { createWorld, type Life } from './world.ts';
 
@@ -67,7 +67,7 @@ export type RunOptions = {
   changes?: number;
   /** Share of runs in which projects have several instances (scaling.ts). Default: 0.4. */
   scales?: number;
-  /** Share of the acts of scaling in which machines become silent. Default: 0.25. */
+  /** Share of the acts of scaling in which machines become silent. Default: 0.3. */
   losses?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
@@ -130,7 +130,7 @@ export async function run({
   changes = 0.4,
   takesPorts = false,
   scales = 0.4,
-  losses = 0.25,
+  losses = 0.3,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -280,7 +280,8 @@ export async function run({
     while (nodes < fewest) add(`node-${++nodes}`, 'deploy', false, nodes);
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
-    const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
+    const drainOfOne = isScaled ? SCALED_DRAIN_S : 1;
+    const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : drainOfOne;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
     const ready = people.createProjects(
@@ -350,8 +351,9 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs =
+    const usualMs =
       doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
+    const stormMs = isScaled ? Math.max(usualMs, 3 * chaosMs) : usualMs;
     // Later, only people who change their minds disturb a move.
     begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
@@ -386,13 +388,14 @@ export async function run({
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     if (isCrowded) for (const id of people.projects.keys()) void people.deploy(id);
     // Sometimes several users act at the same moment: then decisions overlap.
-    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
+    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless || isScaled ? 6 : 1))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--)
         world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
     restless?.end();
     scaling?.end();
+    void scaling?.giveRoom();
     for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
@@ -454,12 +457,14 @@ export async function run({
       const projects = await stores.projects.getMany([...people.projects.keys()]);
       const running = await stores.projects.runningDeployments(projects.map(({ id }) => id));
       const nodes = await stores.nodes.all('deploy');
+      const newest = Math.max(...nodes.map((node) => node.last_seen_at));
       const isAble = nodes.some(
         (node) =>
           node.schedulable &&
           node.deleting_at === null &&
           node.capabilities?.includes(CAN_INSTANCES) === true &&
-          world.now() - node.last_seen_at < LIMITS.offlineMs,
+          // By the control plane's clock, which can be wrong.
+          newest - node.last_seen_at < LIMITS.offlineMs,
       );
       const all: Wanted[] = [];
       for (const project of projects) {

@@ -11,7 +11,7 @@ import type { Random } from './random.ts';
 import type { Life, World } from './world.ts';
 
 /** Time in which the containers of these projects drain. */
-const DRAIN_S = 5;
+export const SCALED_DRAIN_S = 5;
 const MAX_COUNT = 4;
 
 export type Scaling = {
@@ -19,6 +19,8 @@ export type Scaling = {
   prepare(): Promise<void>;
   begin(forMs: number): void;
   end(): void;
+  /** Most nodes take work again, so that there is room for every instance. */
+  giveRoom(): Promise<void>;
 };
 
 export function createScaling(deps: {
@@ -40,10 +42,10 @@ export function createScaling(deps: {
 
   async function scale(project: string): Promise<void> {
     const count = random.int(1, MAX_COUNT);
-    history.record({ type: 'scaling', project, count, drain_ms: DRAIN_S * 1_000 });
+    history.record({ type: 'scaling', project, count, drain_ms: SCALED_DRAIN_S * 1_000 });
     await controlPlane.ask(life, async ({ stores, driver }) => {
       const processes = [{ name: 'web', count }];
-      await stores.projects.patch(project, { processes, drain_seconds: DRAIN_S }, world.now());
+      await stores.projects.patch(project, { processes }, world.now());
       // A control plane that dies here leaves the rest to its loop.
       if (random.chance(0.2)) return;
       const running = (await stores.projects.runningDeployments([project])).get(project);
@@ -110,6 +112,22 @@ export function createScaling(deps: {
     end() {
       life.alive = false;
       for (const undo of heal) undo();
+    },
+    async giveRoom() {
+      const rest: Life = { name: 'people who give room', alive: true };
+      for (let tries = 0; tries < 5; tries++)
+        try {
+          return await controlPlane.ask(rest, async ({ stores, changes }) => {
+            for (const node of await stores.nodes.all('deploy')) {
+              if (node.deleting_at !== null || node.schedulable || random.chance(0.2)) continue;
+              await stores.nodes.setDrain(node.id, null, node.drain);
+              await stores.nodes.setSchedulable(node.id, true);
+            }
+            changes.notify('work');
+          });
+        } catch (error) {
+          ignoreErrors(error);
+        }
     },
   };
 }
