@@ -4,6 +4,7 @@ import { MAX_DATA_COPIES } from './data-copies.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
+import { Requires } from './machine.ts';
 import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
@@ -144,7 +145,7 @@ export const Scale = Type.Record(Type.String({ maxLength: 63 }), Count, {
 export type Scale = Static<typeof Scale>;
 /** `nodes`: nodes without an instance of the process come first; `pack`: the score alone decides. */
 export const SPREAD = ['nodes', 'pack'] as const;
-/** What Berth does if the node of an instance is lost. */
+/** `move`: a lost node's instance starts on another node; `wait`: it waits for its node. */
 export const ON_NODE_LOST = ['move', 'wait'] as const;
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
@@ -178,6 +179,7 @@ const settable = {
   start_seconds: orNull(StartSeconds),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
+  requires: Requires,
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
@@ -237,6 +239,7 @@ export const PROJECT_DEFAULTS = {
   spread: 'nodes',
   sticky: false,
   on_node_lost: 'move',
+  requires: {},
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',
