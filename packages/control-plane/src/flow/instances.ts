@@ -46,14 +46,13 @@ import { failure, failureOf } from './failure.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
 import { routeTo } from './route.ts';
+import { isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
 /** Returns how many instances of `web` the deployment should have now. */
 export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
-  isStopFirst(d.settings) || needsDevices(d.settings)
-    ? 1
-    : Math.max(1, webCount(facts.project));
+  isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
 
 /** Devices are leased to the first instance only (domain/nodes/room.ts). */
 const needsDevices = ({ requires }: DeploymentRecord['settings']): boolean =>
@@ -280,6 +279,10 @@ function startElsewhere(
     draft.removeInstance(instance.id);
     return { kind: 'failed', error };
   }
+  if (isLive && isHeldBack(draft, d)) {
+    draft.removeInstance(instance.id);
+    return { kind: 'nothing' };
+  }
   if (choice === undefined) return { kind: 'nothing' };
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return { kind: 'failed', error };
@@ -373,12 +376,26 @@ function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null 
 // ── count ────────────────────────────────────────────────────────────────────────────────────────
 
 /**
+ * Returns whether no instance of the running version starts now, because a version with
+ * `replace: recreate` must not run beside another one. If the newer version fails, the loop starts
+ * what is missing.
+ */
+const isHeldBack = ({ facts }: Draft, d: DeploymentRecord): boolean =>
+  d.stopped_first !== null ||
+  facts.live.some(
+    ({ generation, status, settings }) =>
+      generation > d.generation &&
+      (status === 'deploying' || (status === 'built' && settings.replace === 'recreate')) &&
+      (settings.replace === 'recreate' || d.settings.replace === 'recreate'),
+  );
+
+/**
  * Starts or ends instances until as many run as the project wants. Called for each event of a
  * running deployment that can change the count.
  */
 export function reconcile(draft: Draft, stored: DeploymentRecord): void {
   const d = presentOf(draft, stored);
-  if (d.status !== 'running' || isProjectStopped(draft)) return;
+  if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return;
   const count = wantedCount(draft, d);
   const others = draft.instances(d);
   const present = others.filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
@@ -540,13 +557,13 @@ export function observedInstance(
     return true;
   }
   if (instance.state !== 'starting' && instance.state !== 'draining')
-    judgeInstance(draft, d, instance, container);
+    judgeInstance(draft, d, instance, event);
   return true;
 }
 
 /** Returns whether the node of the instance should report its container. */
 export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
-  state === 'serving' || state === 'lost';
+  state === 'serving' || state === 'unhealthy' || state === 'lost';
 
 /**
  * Returns whether the container belongs to the instance and needs no decision: it serves at the
@@ -597,12 +614,18 @@ function judgeInstance(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
-  container: ObservedContainer | null,
+  event: EventOf<'observed'>,
 ): void {
+  const { container } = event;
   const serves = container?.state === 'running' && container.host_port !== null;
   const { now } = draft.facts;
   if (instance.state === 'lost') return returned(draft, d, instance, container);
   if (!serves) {
+    if (isLeft(draft, d, instance, event)) {
+      endInstance(draft, d, instance, 'its container is gone or stays stopped');
+      publishServers(draft, d);
+      return reconcile(draft, d);
+    }
     if (instance.state === 'unhealthy') return;
     const detail =
       container === null ? 'its container is missing' : `its container is ${container.state}`;
@@ -619,6 +642,31 @@ function judgeInstance(
     draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
   }
   publishServers(draft, d);
+}
+
+/** Time in ms in which the engine or the agent starts an exited container again. */
+const RESTART_MS = 10_000;
+
+/**
+ * Returns whether the container does not come back: it is missing, or it was stopped for a newer
+ * version that failed. A list from before the end of the node's last task proves nothing.
+ */
+function isLeft(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  { container, node_id, listed_after = null }: EventOf<'observed'>,
+): boolean {
+  const { endedWork, now } = draft.facts;
+  if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return false;
+  if (container !== null)
+    return (
+      isStoppedContainer(container) &&
+      instance.state === 'unhealthy' &&
+      now - instance.since >= RESTART_MS
+    );
+  const endedAt = endedWork.find((work) => work.node_id === node_id)?.claimed_at ?? null;
+  return endedAt === null || (listed_after !== null && listed_after > endedAt);
 }
 
 /**

@@ -258,19 +258,23 @@ function checkStillNeeded(
 
 function startedAlone(
   { isGone, broken }: HistoryFacts,
-  { scaled, single }: Overview,
+  { alone, scaled, single }: Overview,
   seen: Seen,
   e: Container,
 ): void {
   // The node was deleted by force: its agent could not be informed in time.
   if (isGone(e.node, e.at)) return;
-  const other = [...seen.containers.values()].find(
+  const present = [...seen.containers.values()].filter(
+    (c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at),
+  );
+  // A project without data of its own may run several instances of one version, and a further one
+  // may start where a version that need not be alone has started beside it.
+  const isOneOfMany = scaled.has(e.project) && !single.has(e.project);
+  const runsAlready = isOneOfMany && present.some((c) => c.deployment === e.deployment);
+  const other = present.find(
     (c) =>
-      c.project === e.project &&
-      c.container !== e.container &&
-      !isGone(c.node, e.at) &&
-      // A project without data of its own may run several instances of one version.
-      (c.deployment !== e.deployment || single.has(e.project) || !scaled.has(e.project)),
+      !(isOneOfMany && c.deployment === e.deployment) &&
+      !(runsAlready && c.alone !== true && !alone.has(c.deployment)),
   );
   const free: readonly string[] = ['contract', 'hand'];
   if (other !== undefined && !free.includes(e.cause) && !free.includes(other.cause))
