@@ -337,7 +337,7 @@ export function createControlPlane(deps: {
         current() {
           // The route confirmer probes once: it must not wait for a real clock and probe again. The
           // next period is soon enough.
-          signal.abort();
+          if (declaration.name !== 'instance-drains') signal.abort();
           return made.source.current();
         },
       };

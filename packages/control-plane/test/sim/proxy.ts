@@ -71,9 +71,15 @@ export function createProxy(
           const { services } = (
             JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }
           ).http;
-          const all = Object.entries(services ?? {}).map(([project, s]) => ({
+          // Only names of projects have no underscore.
+          const named = Object.entries(services ?? {}).filter(
+            ([project]) => !project.includes('_'),
+          );
+          const all = named.map(([project, s]) => ({
             id: idOf(project),
-            addresses: s.loadBalancer.servers.map(({ url }) => url.slice('http://'.length)),
+            addresses: (s.loadBalancer?.servers ?? []).map(({ url }) =>
+              url.slice('http://'.length),
+            ),
           }));
           const routes = all.flatMap(({ id, addresses: [first] }) =>
             first === undefined ? [] : [[id, first] as const],

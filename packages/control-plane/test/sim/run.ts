@@ -65,7 +65,7 @@ export type RunOptions = {
   restless?: boolean;
   /** Share of runs in which people change settings (changing.ts). Default: 0.4. */
   changes?: number;
-  /** Share of runs in which projects have several instances (scaling.ts). Default: 0.4. */
+  /** Share of runs in which projects have several instances (scaling.ts). Default: 0. */
   scales?: number;
   /** Share of the acts of scaling in which machines become silent. Default: 0.3. */
   losses?: number;
@@ -129,7 +129,7 @@ export async function run({
   restless: isRestless = seed % 2 === 0,
   changes = 0.4,
   takesPorts = false,
-  scales = 0.4,
+  scales = 0,
   losses = 0.3,
   trace,
 }: RunOptions): Promise<RunResult> {
