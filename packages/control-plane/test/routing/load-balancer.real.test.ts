@@ -299,6 +299,16 @@ describe.skipIf(missing !== '')(`a dead instance behind Traefik${missing}`, () =
       expect(second.status).toBe(503);
       expect(second.ms).toBeLessThan(500);
     });
+    it('machines without power and no health path: an error within 4 s', async () => {
+      await use();
+      for (const machine of machines) await machine.connect(false);
+      for (const at of [0, 1] as const)
+        await waitFor('it is out of use', async () => !(await isUsed(at)));
+      const answer = await ask('/name');
+      measured('all silent, no health path', answer);
+      expect([502, 504]).toContain(answer.status);
+      expect(answer.ms).toBeLessThan(4_000);
+    });
     it.each([null, '/healthz'])('refused connections: an error at once (%s)', async (path) => {
       await use({ health_path: path }, 9_999);
       const answer = await ask('/name');
