@@ -56,10 +56,13 @@ if (reason !== undefined) refuse(`--postgres: ${reason}`);
 
 const began = performance.now();
 const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
-const flags =
-  `${values.crowded ? ' --crowded' : ''}${values.scaled ? ' --scaled' : ''}` +
-  `${values.restless ? ' --restless' : ''}` +
-  `${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
+const flags = [
+  values.crowded ? ' --crowded' : '',
+  values.scaled ? ' --scaled' : '',
+  values.restless ? ' --restless' : '',
+  values.postgres ? ' --postgres' : '',
+  plant === 'none' ? '' : ` --plant "${plant}"`,
+].join('');
 const server = values.postgres ? await startPostgres() : undefined;
 try {
   const database = server === undefined ? {} : { database: await onPostgres(server) };

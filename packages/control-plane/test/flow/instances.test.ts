@@ -716,8 +716,13 @@ describe('a version that must run alone', () => {
       {
         type: 'task_reported',
         task: task('deploy', { payload: { replace: 'recreate' } as never }),
-        report: { status: 'completed', result: null, host_port: 32_002, container_id: 'c' },
-      } as FlowEvent,
+        report: {
+          status: 'completed',
+          result: null,
+          host_port: 32_002,
+          container_id: 'c',
+        },
+      },
       world({ live: [d], nodes: [{ ...NODES[0], capabilities: [] }] as Facts['nodes'] }),
     );
     expect(stateOf(plan, 'd2')).toBeNull();

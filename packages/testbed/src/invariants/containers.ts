@@ -367,7 +367,7 @@ function checkStopAtProxies(
       broken(
         'stop-rests',
         at,
-        `project ${project} is stopped, and ${proxy} sends requests to ${routes[project]}`,
+        `project ${project} is stopped, and ${proxy} sends requests to ${routes[project].join(', ')}`,
       );
     if (hasPage !== isStopped && (hasPage || runs))
       broken(
