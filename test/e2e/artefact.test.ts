@@ -2,6 +2,7 @@
  * dist/berth (npm run build): the same bytes from two folders, and programs that need nothing else
  * of the repository.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { execFileSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -213,10 +214,10 @@ describe('outside the repository, without another Node', () => {
 
   test('berth, also by a symbolic link, uses the Node beside it', async () => {
     rmSync(join(scratch, 'copy'), { recursive: true });
-    expect((await berth('--version')).stdout).toBe('0.1.0\n');
+    expect((await berth('--version')).stdout).toBe(`${BERTH_VERSION}\n`);
     const link = join(scratch, 'berth');
     symlinkSync(join(other, 'bin/berth'), link);
-    expect((await run([link, '--version'], { env: bare() })).stdout).toBe('0.1.0\n');
+    expect((await run([link, '--version'], { env: bare() })).stdout).toBe(`${BERTH_VERSION}\n`);
     expect(await berth('proxy')).toMatchObject({ code: 2, stdout: '' });
     expect(await berth('gateway', 'x')).toMatchObject({
       code: 2,
@@ -248,7 +249,7 @@ describe('outside the repository, without another Node', () => {
         await fetch(`${controlPlane}/api/version`, { headers: await signIn(controlPlane) })
       ).text(),
     ) as unknown;
-    expect(version).toMatchObject({ version: '0.1.0', commit: 'c0ffee' });
+    expect(version).toMatchObject({ version: BERTH_VERSION, commit: 'c0ffee' });
     // The page and its scripts come from the artefact.
     for (const path of ['/docs/', '/docs/static/swagger-ui-bundle.js', '/docs/static/logo.svg'])
       expect([path, (await fetch(controlPlane + path)).status]).toEqual([path, 200]);

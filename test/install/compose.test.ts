@@ -3,6 +3,7 @@
  * compose, engine, Traefik and registry, and certificates of Pebble. The commands come from the
  * page.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -251,7 +252,7 @@ describe.skipIf(why !== undefined)(
       mkdirSync(join(dir, 'node/bin'), { recursive: true });
       copyFileSync(join(toolsDir, 'node/bin/node'), join(dir, 'node/bin/node'));
       writeFileSync(join(dir, 'node/LICENSE'), 'licence of Node, for this test only\n');
-      for (const tag of ['berth:0.1.0', 'berth:again']) {
+      for (const tag of [`berth:${BERTH_VERSION}`, 'berth:again']) {
         const options = [
           '--out',
           join(dir, tag.replace(':', '-')),
@@ -305,20 +306,29 @@ describe.skipIf(why !== undefined)(
         (
           await docker('run', '--rm', '--read-only', '--network=none', '--cap-drop=ALL', ...args)
         ).stdout.trim();
-      expect(await inImage('berth:0.1.0', '--version')).toBe('0.1.0');
-      expect(await inImage('--entrypoint', 'id', 'berth:0.1.0')).toBe(
+      expect(await inImage(`berth:${BERTH_VERSION}`, '--version')).toBe(BERTH_VERSION);
+      expect(await inImage('--entrypoint', 'id', `berth:${BERTH_VERSION}`)).toBe(
         `uid=${USER}(berth) gid=${USER}(berth) groups=${USER}(berth)`,
       );
       for (const program of ['git', 'ssh', 'rsync', 'tini', 'docker', 'pg_dump', 'pg_restore'])
         expect(
-          await inImage('--entrypoint', 'sh', 'berth:0.1.0', '-c', `command -v ${program}`),
+          await inImage(
+            '--entrypoint',
+            'sh',
+            `berth:${BERTH_VERSION}`,
+            '-c',
+            `command -v ${program}`,
+          ),
         ).toBe(`/usr/bin/${program}`);
-      expect(await inImage('--entrypoint', 'docker', 'berth:0.1.0', 'buildx', 'version')).toContain(
-        'buildx',
+      expect(
+        await inImage('--entrypoint', 'docker', `berth:${BERTH_VERSION}`, 'buildx', 'version'),
+      ).toContain('buildx');
+      const settings = await engine.docker(
+        ['run', '--rm', `berth:${BERTH_VERSION}`, 'control-plane'],
+        {
+          mayFail: true,
+        },
       );
-      const settings = await engine.docker(['run', '--rm', 'berth:0.1.0', 'control-plane'], {
-        mayFail: true,
-      });
       expect([settings.code, settings.stderr]).toEqual([2, expect.stringContaining('BASE_DOMAIN')]);
     });
 
@@ -421,7 +431,7 @@ describe.skipIf(why !== undefined)(
             `${folder}:/var/lib/berth`,
             '--env',
             `BASE_DOMAIN=${BASE_DOMAIN}`,
-            'berth:0.1.0',
+            `berth:${BERTH_VERSION}`,
             'control-plane',
           ],
           { mayFail: true },

@@ -2,6 +2,7 @@
  * The Debian package in a fresh Debian with a real systemd: install, run, upgrade, remove (data
  * stays), install again, purge.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import {
   cpSync,
   existsSync,
@@ -72,7 +73,7 @@ describe.skipIf(why !== undefined)(
           },
         );
       [machine] = await Promise.all([startMachine(), build('one').then(() => build('two'))]);
-      deb = join(scratch, 'one/berth_0.1.0_amd64.deb');
+      deb = join(scratch, `one/berth_${BERTH_VERSION}_amd64.deb`);
       machine.write('/root/berth.deb', readFileSync(deb));
     }, 900_000);
     afterAll(async () => {
@@ -125,7 +126,7 @@ describe.skipIf(why !== undefined)(
 
     test('installs, and starts nothing before there are settings', async () => {
       await machine.run(['dpkg', '-i', '/root/berth.deb']);
-      expect((await machine.run(['berth', '--version'])).stdout).toBe('0.1.0\n');
+      expect((await machine.run(['berth', '--version'])).stdout).toBe(`${BERTH_VERSION}\n`);
       expect(
         (await machine.run(['stat', '-c', '%U:%G %a %n', '/var/lib/berth', '/etc/berth'])).stdout,
       ).toBe('berth:berth 700 /var/lib/berth\nroot:berth 750 /etc/berth\n');

@@ -2,6 +2,7 @@
  * The surroundings of an installation's machines: a network, a certificate authority, a git server,
  * the package.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import {
   chmodSync,
   copyFileSync,
@@ -146,7 +147,7 @@ async function buildPackage(scratch: string): Promise<string> {
       deadlineMs: 600_000,
     },
   );
-  return join(scratch, 'dist/berth_0.1.0_amd64.deb');
+  return join(scratch, `dist/berth_${BERTH_VERSION}_amd64.deb`);
 }
 
 async function packBusybox(scratch: string): Promise<string> {

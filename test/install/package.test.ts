@@ -2,6 +2,7 @@
  * One host by the package: a fresh Debian 12 ends with a project live over https, by the commands
  * of docs/install.md.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -53,7 +54,7 @@ describe.skipIf(why !== undefined)(
 
     test('the package installs', async () => {
       await timed('apt-get install', () =>
-        machine.run(['apt-get', 'install', '-y', `/root/berth_0.1.0_amd64.deb`]),
+        machine.run(['apt-get', 'install', '-y', `/root/berth_${BERTH_VERSION}_amd64.deb`]),
       );
       expect((await machine.run(['stat', '-c', '%U:%G %a', '/etc/berth'])).stdout.trim()).toBe(
         'root:berth 750',

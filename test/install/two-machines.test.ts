@@ -2,6 +2,7 @@
  * A second machine joins by the line of docs/install.md, and runs a project that the proxy of the
  * first one publishes over https.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
@@ -48,7 +49,7 @@ describe.skipIf(why !== undefined)(`two machines${why === undefined ? '' : ` (${
     installation = await startInstallation();
     first = await installation.machine(1, 'berth-1');
     site = installation.site();
-    await first.run(['apt-get', 'install', '-y', '/root/berth_0.1.0_amd64.deb']);
+    await first.run(['apt-get', 'install', '-y', `/root/berth_${BERTH_VERSION}_amd64.deb`]);
     trustPebble(first);
     const flags = [
       '--base-domain',

@@ -2,6 +2,7 @@
  * Starts the real program with its launcher: settings, readiness, signals, and the switch from a
  * Node.js that is too old.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
@@ -93,7 +94,7 @@ describe('berth proxy', () => {
 describe('the launcher', () => {
   test.each([
     [['--help'], 0, 'Usage: berth'],
-    [['--version'], 0, '0.1.0'],
+    [['--version'], 0, BERTH_VERSION],
     [['proxy', '--help'], 0, 'docs/settings.md'],
     [[], 2, 'Usage: berth'],
     [['nonsense'], 2, "unknown command 'nonsense'"],

@@ -3,6 +3,7 @@
  * calls of a test change anything. Validates every answer against the route table: a success
  * against `answer` of its row, an error against ProblemDocument.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { createHash, createHmac, randomUUID } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
 import { ERRORS, type ErrorCode, ProblemDocument } from '@berth/wire/errors';
@@ -304,7 +305,7 @@ export const NODE = {
   host_ip: '10.0.0.7',
   max_storage: 1e12,
   free_storage: 9e11,
-  agent_version: '0.1.0',
+  agent_version: BERTH_VERSION,
   boot_id: 'b1',
 };
 

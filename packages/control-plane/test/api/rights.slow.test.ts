@@ -558,7 +558,7 @@ describe('tokens that are limited to projects', () => {
     return () => api.close();
   });
   test.each([
-    [{ projects: [] }, 'projects:minItems'],
+    [{ projects: [] }, 'projects:min_items'],
     [{ projects: ['nothing'] }, 'projects[0]:exists'],
     [{ projects: ['hidden-one'] }, 'projects[0]:exists'],
     [{ projects: ['open-one'], role: 'admin' }, 'role:above_own'],
