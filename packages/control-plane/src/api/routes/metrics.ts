@@ -10,7 +10,17 @@ import {
 import { defined } from '@berth/kit/defined';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
-import { MINUTES, stepFor, type UsagePoint, type UsageStore } from '../../domain/nodes/usage.ts';
+import { checkProcess } from '../../domain/deployments/instance.ts';
+import {
+  MINUTES,
+  type ReportedPoint,
+  stepFor,
+  type SummedPoint,
+  sumsOf,
+  type UsagePoint,
+  type UsageStep,
+  type UsageStore,
+} from '../../domain/nodes/usage.ts';
 import type { Agents } from '../agents.ts';
 import type { Define, Call } from '../define.ts';
 import { time, timeOrNull } from '../views.ts';
@@ -55,20 +65,41 @@ async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetric
   const from = query.from === undefined ? to - HOUR_MS : Date.parse(query.from);
   if (from > to) throw invalid('from', 'range', 'must not be after `to`');
   const project = await deps.projects.get(params.id);
+  checkProcess(project, query);
   const step = stepFor(from, present);
   const points = await deps.usage.read(
-    { project_id: project.id, step, from, to },
+    {
+      project_id: project.id,
+      step,
+      from,
+      to,
+      ...defined({ process: query.process, number: query.instance }),
+    },
     MAX_METRIC_POINTS + 1,
   );
   const unavailable = await problemOf(deps, project.id);
   return {
-    points: points.slice(-MAX_METRIC_POINTS).map(pointView),
+    points: sumsOf(wholeSlots(points, step), step, present).map(pointView),
     from: time(from),
     to: time(to),
     step_seconds: step.ms / 1000,
     truncated: points.length > MAX_METRIC_POINTS,
     ...defined({ unavailable: unavailable ?? undefined }),
   } satisfies ProjectMetrics;
+}
+
+/**
+ * Returns the newest points of the answer. Leaves out the oldest slot of a deployment if it has
+ * further points that do not fit.
+ */
+function wholeSlots(points: readonly UsagePoint[], step: UsageStep): UsagePoint[] {
+  const kept = points.slice(-MAX_METRIC_POINTS);
+  const cut = points.length > kept.length ? points[0] : undefined;
+  if (cut === undefined) return kept;
+  const slotOf = ({ at }: UsagePoint): number => Math.floor(at / step.ms);
+  return kept.filter(
+    (point) => point.deployment_id !== cut.deployment_id || slotOf(point) !== slotOf(cut),
+  );
 }
 
 /**
@@ -103,13 +134,24 @@ function nextReading(nodeId: string, at: number): number {
   return wait < MARGIN_MS ? wait + MINUTES.ms : wait;
 }
 
-const usagePoint = ({ age_ms, started_at, ...point }: SentPoint, now: number): UsagePoint => ({
+const usagePoint = (
+  { age_ms, started_at, instance, ...point }: SentPoint,
+  now: number,
+): ReportedPoint => ({
   ...point,
+  instance_id: instance?.id ?? null,
   at: Math.round(now - age_ms),
   started_at: started_at === null ? null : Date.parse(started_at),
 });
-const pointView = ({ at, started_at, ...point }: UsagePoint): MetricPoint => ({
+const pointView = ({
+  at,
+  started_at,
+  process,
+  number,
+  ...point
+}: SummedPoint): MetricPoint => ({
   ...point,
+  ...defined({ process: process ?? undefined, instance: number ?? undefined }),
   at: time(at),
   started_at: timeOrNull(started_at),
 });
