@@ -181,7 +181,7 @@ test('nothing runs: JSON and stream show the last lines of the container that en
   const times = { started_at: Date.parse(at), finished_at: Date.parse(at) };
   expect(
     await api.stores.exits.add(
-      { ...end, ...times, run: 'r', deployment_id: failed, lines },
+      { ...end, ...times, run: 'r', deployment_id: failed, process: 'web', instance: 1, lines },
       Date.now(),
     ),
   ).toBe(true);

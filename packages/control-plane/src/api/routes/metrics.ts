@@ -8,9 +8,12 @@ import {
   type SentPoint,
 } from '@berth/wire/metrics';
 import { defined } from '@berth/kit/defined';
+import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
-import { checkProcess } from '../../domain/deployments/instance.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
+import { checkProcess, instanceLabel, ownLabel, WEB } from '../../domain/deployments/instance.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
 import {
   MINUTES,
   type ReportedPoint,
@@ -38,6 +41,7 @@ export type Deps = {
   usage: Pick<UsageStore, 'read' | 'record'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
+  instances: Pick<InstanceStore, 'ofDeployments'>;
   nodes: Pick<NodeStore, 'getMany'>;
   agents: Pick<Agents, 'checkNode'>;
   now: () => number;
@@ -103,18 +107,34 @@ function wholeSlots(points: readonly UsagePoint[], step: UsageStep): UsagePoint[
 }
 
 /**
- * Returns why the project's running deployment gets no points; null if it gets points or if no
- * deployment runs.
+ * Returns why an instance of the project's running deployment gets no points; null if all get points
+ * or if no deployment runs.
  */
 async function problemOf(deps: Deps, projectId: string): Promise<string | null> {
   const running = (await deps.projects.runningDeployments([projectId])).get(projectId);
   if (running === undefined) return null;
-  const { node_id } = await deps.deployments.get(running);
-  const [node] = node_id === null ? [] : await deps.nodes.getMany([node_id]);
-  if (node === undefined) return null;
+  const d = await deps.deployments.get(running);
+  const others = await deps.instances.ofDeployments([running]);
+  const ids = [d, ...others].flatMap(({ node_id }) => node_id ?? []);
+  const nodes = new Map((await deps.nodes.getMany([...new Set(ids)])).map((n) => [n.id, n]));
+  const instances = [
+    { process: WEB, number: d.instance_number, node_id: d.node_id, label: ownLabel(d) },
+    ...others.map(({ labelled, id, ...one }) => ({ ...one, label: labelled ? id : null })),
+  ];
+  for (const { process, number, node_id, label } of instances) {
+    const node = nodes.get(node_id ?? '');
+    const container = node?.containers.find(
+      (c) => c.labels[LABELS.deployment] === running && instanceLabel(c) === label,
+    );
+    const problem = node === undefined ? null : problemOn(node, container);
+    if (problem !== null) return others.length === 0 ? problem : `${process} ${number}: ${problem}`;
+  }
+  return null;
+}
+
+function problemOn(node: NodeRecord, container: ObservedContainer | undefined): string | null {
   if (node.capabilities?.includes(METRICS_CAPABILITY) !== true)
     return `the agent of node ${node.hostname} sends no metrics`;
-  const container = node.containers.find((c) => c.labels[LABELS.deployment] === running);
   if (container?.metrics_problem === undefined) return null;
   return (
     `the agent of node ${node.hostname} cannot read what the container uses: ` +

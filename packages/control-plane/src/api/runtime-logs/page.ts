@@ -128,7 +128,7 @@ export async function lastEnd(
     const ends = newestEnds(await stores.exits.list(id), query);
     const [newest] = ends;
     if (newest === undefined) continue;
-    const others = ends.length === 1 ? '' : `; and of ${ends.length - 1} other instances`;
+    const others = ends.length === 1 ? '' : ', and of its other instances';
     const unavailable =
       `${nothingRuns(query)}; these are the last lines of ${endOf(newest)}` + others;
     return { ...storedLines(ends, query, tail), unavailable };
