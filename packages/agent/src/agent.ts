@@ -11,6 +11,7 @@ import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { DATASET_PINS } from '@berth/wire/data-copies';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
@@ -420,7 +421,7 @@ function createNodeRegistration(
       ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
-      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
         ? [CAN_SECRET_FILES]
         : []),
@@ -429,6 +430,8 @@ function createNodeRegistration(
     ],
     storage: parts.storage.read,
     engine: parts.engineStatus,
+    machine: parts.machine,
+    labels: config.NODE_LABELS,
     health: parts.shownHealth,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,
