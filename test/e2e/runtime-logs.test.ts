@@ -216,7 +216,7 @@ describe.skipIf(reason !== undefined)(
         ]);
         numbers.set(name.stdout.trim(), Number(label.stdout.trim() || '1'));
       }
-      expect([...numbers.values()].toSorted()).toEqual([1, 2]);
+      expect(new Set(numbers.values())).toEqual(new Set([1, 2]));
 
       const viewer = follow(project.id);
       for (const count of [200, 400, 600]) {

@@ -24,9 +24,7 @@ test('each line begins with its instance, in a colour in a terminal, unless one 
   const all = await who.berth(['logs', 'shop']);
   expect(all).toMatchObject({ code: 0, out: 'web 1 | one\nweb 2 | two\n' });
   const coloured = await who.berth(['logs', 'shop'], { terminal: { out: true } });
-  expect(coloured.out).toBe(
-    '\u001b[36mweb 1 |\u001b[39m one\n\u001b[33mweb 2 |\u001b[39m two\n',
-  );
+  expect(coloured.out).toBe('\u001b[36mweb 1 |\u001b[39m one\n\u001b[33mweb 2 |\u001b[39m two\n');
   const second = await who.berth(['logs', 'shop', '--process', 'web', '--instance', '2']);
   expect(second).toMatchObject({ code: 0, out: 'two\n' });
   const json = await who.berth(['logs', 'shop', '--json', '--instance', '1']);

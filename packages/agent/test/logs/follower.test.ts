@@ -269,7 +269,11 @@ test('each read gives a line the same cursor: thousands have one time, and the c
 test.each<[string, string | null | undefined, string]>([
   ['an instance: its container', 'i2', 'second'],
   ['the first one: the container without the labels of an instance', null, 'first'],
-  ['no instance, by an earlier control plane: the container that started last', undefined, 'second'],
+  [
+    'no instance, by an earlier control plane: the container that started last',
+    undefined,
+    'second',
+  ],
 ])('two containers of a deployment on one node; wanted is %s', async (_, instance, expected) => {
   const containers = [
     { ...printing, id: 'first' },

@@ -46,7 +46,11 @@ export const LOGS_COMMAND: Command = {
     },
     { flags: '--until <time>', doc: 'only lines until then', parse: timeText },
     { flags: '--process <name>', doc: 'only this process' },
-    { flags: '--instance <number>', doc: 'only the instance with this number', parse: instanceNumber },
+    {
+      flags: '--instance <number>',
+      doc: 'only the instance with this number',
+      parse: instanceNumber,
+    },
     {
       flags: '--build',
       doc: 'the lines of building and starting the newest deployment, or the one that is named',

@@ -85,10 +85,7 @@ async function instancesOn(
   ]);
   const present = new Map<string, PresentInstance>();
   for (const { id, deployment_id, labelled, ...instance } of others)
-    present.set(
-      instanceKey({ deployment_id, instance_id: labelled === 0 ? null : id }),
-      instance,
-    );
+    present.set(instanceKey({ deployment_id, instance_id: labelled === 0 ? null : id }), instance);
   for (const { deployment_id, instance_id, ...instance } of first)
     present.set(instanceKey({ deployment_id, instance_id }), { ...instance, process: WEB });
   return present;

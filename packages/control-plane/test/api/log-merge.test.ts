@@ -82,15 +82,14 @@ test('a log that cannot be sent fails alone', async () => {
 
 test('many logs that print all the time: every line once, in the order of time', async () => {
   const { merge, sent, chunk } = scene();
-  const names = ['a', 'b', 'c', 'd'];
+  const members = ['a', 'b', 'c', 'd'].map((name) => ({ name, member: merge.join() }));
   await Promise.all(
-    names.map(async (name, offset) => {
-      const member = merge.join();
+    members.map(async ({ name, member }, offset) => {
       for (let part = 0; part < 20; part += 1)
         await member.pass(
           chunk(
             name,
-            Array.from({ length: 10 }, (_, i) => (part * 10 + i) * names.length + offset),
+            Array.from({ length: 10 }, (_, i) => (part * 10 + i) * members.length + offset),
           ),
         );
       member.leave();

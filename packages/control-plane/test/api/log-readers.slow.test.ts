@@ -100,7 +100,10 @@ test('there is room for so many logs of a control plane and of a node; viewers o
   const of = (key: string, node_id: string | null) => ({ key, node_id });
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1')])).toBe(true);
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1'), of('d3', 'n1')])).toBe(false);
-  const held = [await readers.follow(log('d1', 'n1'), BEGIN), await readers.follow(log('d2', 'n1'), BEGIN)];
+  const held = [
+    await readers.follow(log('d1', 'n1'), BEGIN),
+    await readers.follow(log('d2', 'n1'), BEGIN),
+  ];
   expect(readers.hasRoom([of('d3', 'n1')])).toBe(false);
   await expect(readers.follow(log('d3', 'n1'), BEGIN)).rejects.toMatchObject({
     code: 'too_many_requests',

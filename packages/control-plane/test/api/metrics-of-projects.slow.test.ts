@@ -226,7 +226,9 @@ test('two instances: their sum, and each one with `instance`; another node canno
   expect(await read()).toEqual([['web', undefined, 120, 5.5]]);
   expect(await read({ instance: '2' })).toEqual([['web', 2, 20, 4]]);
   expect(await read({ process: 'web', instance: '1' })).toEqual([['web', 1, 100, 1.5]]);
-  expect((await api.call('metrics')).text).toContain('berth_project_memory_bytes{project="shop"} 120');
+  expect((await api.call('metrics')).text).toContain(
+    'berth_project_memory_bytes{project="shop"} 120',
+  );
 
   // The next minute: one node has sent, the other one follows.
   clock.now += 60_000;

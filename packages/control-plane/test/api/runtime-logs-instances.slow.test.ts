@@ -138,7 +138,8 @@ test('lines that an agent dropped are marked with their instance', async () => {
 });
 
 test('ends name their instance; those of one do not push out those of another', async () => {
-  const at = (second: number): string => new Date(Date.UTC(2026, 10, 23, 12, 0, second)).toISOString();
+  const at = (second: number): string =>
+    new Date(Date.UTC(2026, 10, 23, 12, 0, second)).toISOString();
   const report = (node_id: string, second: number, more: object) =>
     api.call('agentExits', {
       body: {

@@ -190,7 +190,7 @@ test('each instance has its own points, and only on its node', async () => {
   const { stores, project, record, read } = await scene();
   const { id: other } = await nodeIn(stores, 'n2', { role: 'deploy' });
   await stores.flow.commit({
-    ...emptyPlan(project, START, START),
+    ...emptyPlan(await stores.projects.get(project.id), START, START),
     instances: [{ put: { ...second, project_id: project.id, node_id: other } }],
   });
   const its = { instance_id: 'i2', number: 2, memory_bytes: 700 };

@@ -258,8 +258,7 @@ function useScrollToLink(place: number, rows: Rows) {
 function download(lines: readonly Line[], file: string): void {
   const hasSeveral = lines.some(({ from }) => from !== lines[0]?.from);
   const texts = lines.map(
-    (line) =>
-      `${line.at} ${hasSeveral ? `${line.from ?? ''} ` : ''}${plainText(line.text)}\n`,
+    (line) => `${line.at} ${hasSeveral ? `${line.from ?? ''} ` : ''}${plainText(line.text)}\n`,
   );
   const blob = new Blob(texts, { type: 'text/plain' });
   const link = document.createElement('a');

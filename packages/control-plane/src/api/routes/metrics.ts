@@ -163,13 +163,7 @@ const usagePoint = (
   at: Math.round(now - age_ms),
   started_at: started_at === null ? null : Date.parse(started_at),
 });
-const pointView = ({
-  at,
-  started_at,
-  process,
-  number,
-  ...point
-}: SummedPoint): MetricPoint => ({
+const pointView = ({ at, started_at, process, number, ...point }: SummedPoint): MetricPoint => ({
   ...point,
   ...defined({ process: process ?? undefined, instance: number ?? undefined }),
   at: time(at),

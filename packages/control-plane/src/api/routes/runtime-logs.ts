@@ -6,7 +6,12 @@
 import { createHash } from 'node:crypto';
 import { createRefCounts } from '@berth/kit/ref-count';
 import type { ExitReport } from '@berth/wire/runtime';
-import { checkProcess, isAskedFor, unlabelledNumber, WEB } from '../../domain/deployments/instance.ts';
+import {
+  checkProcess,
+  isAskedFor,
+  unlabelledNumber,
+  WEB,
+} from '../../domain/deployments/instance.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';

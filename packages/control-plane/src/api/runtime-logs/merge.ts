@@ -169,14 +169,16 @@ async function sendPart(member: WaitingMember, until: number): Promise<void> {
     if (to > next) await send(next, to);
     if (to === times.length) end(member);
   } catch (error) {
-    member.waiting = null;
+    free(member);
     done.reject(error);
   }
 }
 
+const free = (member: MemberState): void => void (member.waiting = null);
+
 function end(member: WaitingMember): void {
   const { done } = member.waiting;
-  (member as MemberState).waiting = null;
+  free(member);
   member.busyUntil = performance.now() + NEXT_MS;
   done.resolve();
 }

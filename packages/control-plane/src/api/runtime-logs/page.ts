@@ -81,9 +81,7 @@ function withoutGap(parts: readonly Part[]): RuntimeLine[] {
       isOverBytes === true && first !== undefined ? Date.parse(first.at) : -Infinity,
     ),
   );
-  return mergedByTime(
-    parts.map(({ lines }) => lines.filter(({ at }) => Date.parse(at) >= begin)),
-  );
+  return mergedByTime(parts.map(({ lines }) => lines.filter(({ at }) => Date.parse(at) >= begin)));
 }
 
 async function readTarget(

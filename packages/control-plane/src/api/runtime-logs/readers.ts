@@ -165,11 +165,7 @@ export function createReaders(deps: ReaderDeps): Readers {
 
 const followKey = ({ key }: Pick<LogOf, 'key'>): string => `f-${key}`;
 
-async function follow(
-  state: State,
-  of: LogOf,
-  { after, since }: FollowBegin,
-): Promise<Held> {
+async function follow(state: State, of: LogOf, { after, since }: FollowBegin): Promise<Held> {
   const { wants, limits, now, taken } = state;
   const { deployment_id, instance, node_id } = of;
   const key = followKey(of);
@@ -179,8 +175,7 @@ async function follow(
     removeWant(wants, own);
     own = undefined;
   }
-  if (own === undefined && !hasRoom(state, [of]))
-    throw tooManyFollows();
+  if (own === undefined && !hasRoom(state, [of])) throw tooManyFollows();
   const want: Want = {
     key,
     node_id,

@@ -251,7 +251,7 @@ function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadRe
 
 /** Sends the new lines until the agent says that it sent the last one. */
 async function sendNew(source: Source, node: NodeRecord, channel: Channel): Promise<void> {
-  const { viewer, signal } = source;
+  const { signal } = source;
   for (;;) {
     const { lines, pos, before } = stretchAfter(channel, source.place, LINES_AT_ONCE, PAGE_BYTES);
     if (before === 'hole' && canFill(source)) {

@@ -66,7 +66,9 @@ export async function targetsOf(
   const targets = deployments
     .flatMap((d) => [firstTarget(d), ...otherTargets(d, others)])
     .filter((target) => target.ended || isAskedFor(query, target));
-  return [...new Map(targets.toReversed().map((target) => [target.key, target])).values()].reverse();
+  return [
+    ...new Map(targets.toReversed().map((target) => [target.key, target])).values(),
+  ].toReversed();
 }
 
 async function presentDeployments(
@@ -81,7 +83,12 @@ async function presentDeployments(
       ),
     ),
   );
-  return pages.flatMap(({ items }) => items).filter(({ node_id }) => node_id !== null);
+  const ids = pages
+    .flatMap(({ items }) => items)
+    .filter(({ node_id }) => node_id !== null)
+    .map(({ id }) => id);
+  const byId = new Map((await stores.deployments.getMany(ids)).map((d) => [d.id, d]));
+  return ids.flatMap((id) => byId.get(id) ?? []);
 }
 
 const firstTarget = (d: DeploymentRecord): Target => ({

@@ -62,11 +62,7 @@ export type SummedPoint = UsageValues & {
  * points at different moments of a minute, so in its first minute a slot is left out until it has a
  * point of each instance that the slot before has.
  */
-export function sumsOf(
-  points: readonly UsagePoint[],
-  step: UsageStep,
-  now: number,
-): SummedPoint[] {
+export function sumsOf(points: readonly UsagePoint[], step: UsageStep, now: number): SummedPoint[] {
   const groups = Map.groupBy(points, ({ deployment_id, at }) => slotKey(deployment_id, at, step));
   return [...groups.values()]
     .filter((group) => !isIncomplete(group, groups, step, now))
@@ -118,10 +114,7 @@ export type UsageStore = {
    */
   record(nodeId: string, points: readonly ReportedPoint[]): Promise<number>;
   /** Returns the newest `most` points of the range, oldest first. */
-  read(
-    range: UsageRange,
-    most: number,
-  ): Promise<UsagePoint[]>;
+  read(range: UsageRange, most: number): Promise<UsagePoint[]>;
   /**
    * Returns the sum of the newest points since `from` for each project: at most `most` projects,
    * highest memory first. Reads a bounded number of points, so that a scrape stays cheap.

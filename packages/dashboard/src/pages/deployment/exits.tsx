@@ -39,7 +39,8 @@ const instanceOf = ({ process = 'web', instance = 1 }: ContainerExit): string =>
 /** `instance`: null if all ends are of one instance. */
 const ExitText = ({ exit, instance }: { exit: ContainerExit; instance: string | null }) => (
   <Text>
-    <Code>{exit.container}</Code>{instance !== null && ` (${instance})`}{' '}
+    <Code>{exit.container}</Code>
+    {instance !== null && ` (${instance})`}{' '}
     {exit.exit_code === null
       ? 'was removed while it ran'
       : `ended with exit code ${exit.exit_code}`}
