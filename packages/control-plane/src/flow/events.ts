@@ -65,6 +65,13 @@ export type FlowEvent =
   | { type: 'node_silent' }
   /** The agent of the node sent no request for FAILOVER_AFTER, and the brake is off. */
   | { type: 'node_lost'; node_id: string }
+  /**
+   * The node is drained or being deleted: the instances on it move, each after its replacement
+   * answers.
+   */
+  | { type: 'node_drained'; node_id: string }
+  /** The proxy serves a configuration without this instance, which drains. */
+  | { type: 'instance_left'; instance_id: string }
   /** The count of a process changed, or a waiting instance might find a node now. */
   | { type: 'scaled' };
 

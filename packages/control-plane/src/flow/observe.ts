@@ -50,6 +50,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const holder = holderOfName(draft.node(d.node_id), d);
   const others = draft.instances(d);
   const { status, detail, cause } = withOthers(
+    d,
     judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival }),
     others,
   );
@@ -227,8 +228,12 @@ function firstReturned(draft: Draft, d: DeploymentRecord, container: Container |
 }
 
 /** A healthy first instance is `degraded` while another instance does not serve. */
-function withOthers(judgement: Judgement, others: readonly InstanceRecord[]): Judgement {
-  const degraded = judgement.status === 'healthy' ? degradedDetail(others) : null;
+function withOthers(
+  d: DeploymentRecord,
+  judgement: Judgement,
+  others: readonly InstanceRecord[],
+): Judgement {
+  const degraded = judgement.status === 'healthy' ? degradedDetail(d, others) : null;
   return degraded === null ? judgement : { status: 'degraded', detail: degraded };
 }
 
@@ -554,6 +559,7 @@ export function isAsExpected(
   if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;
   if (isFirstLost(d)) return false;
   const { status, detail } = withOthers(
+    d,
     judge(d, container, {
       now: node.last_seen_at,
       retiring: false,

@@ -7,6 +7,8 @@ export type InstanceStore = {
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
+  /** Returns the instances that drain. */
+  draining(): Promise<InstanceRecord[]>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
    * instances beside the first one; `count`: how many `web` instances the project wants.
