@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { type Chunk, createLineMerge, type Member } from '../../src/api/runtime-logs/merge.ts';
+import { type Chunk, createLineMerge, type MergeMember } from '../../src/api/runtime-logs/merge.ts';
 
 function scene(mostFirst = Infinity) {
   const merge = createLineMerge(mostFirst);
@@ -18,7 +18,7 @@ function scene(mostFirst = Infinity) {
   });
   return { merge, sent, skipped, chunk };
 }
-const rest = (...members: Member[]): void => {
+const rest = (...members: MergeMember[]): void => {
   for (const member of members) member.rest();
 };
 

@@ -15,7 +15,7 @@ beforeEach(async () => {
   url = await api.listen();
   two = await twoInstances(api);
   agents = [logAgent(() => url, two.nodes[0]), logAgent(() => url, two.nodes[1])];
-});
+}, 60_000);
 afterEach(() => api.close());
 
 const page = async (query = ''): Promise<RuntimeLogs> => {

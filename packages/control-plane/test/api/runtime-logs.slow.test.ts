@@ -16,7 +16,7 @@ beforeEach(async () => {
   project = await createProject(api);
   await world.live(project);
   await online();
-});
+}, 60_000);
 afterEach(() => api.close());
 const online = (): Promise<unknown> =>
   register(api, {

@@ -17,7 +17,7 @@ export type Chunk = {
   isFirst: boolean;
 };
 
-export type Member = {
+export type MergeMember = {
   /** Sends the lines in turn. Rejects with the error of `send`. */
   pass(chunk: Chunk): Promise<void>;
   /** Says that the log has no further lines for now. */
@@ -25,7 +25,7 @@ export type Member = {
   leave(): void;
 };
 export type LineMerge = {
-  join(): Member;
+  join(): MergeMember;
   /** Number of members. */
   size(): number;
 };
@@ -69,7 +69,7 @@ export function createLineMerge(mostFirst: number): LineMerge {
   return { join: () => join(state), size: () => state.members.size };
 }
 
-function join(state: State): Member {
+function join(state: State): MergeMember {
   const member: MemberState = { waiting: null, busyUntil: performance.now() + FIRST_MS };
   state.members.add(member);
   return {

@@ -14,7 +14,7 @@ import { type Channel, type ChannelLine, type Place, stretchAfter, waitFor } fro
 import { correctedTime, lineView, rangeOf } from './lines.ts';
 import type { ReadResult } from './readers.ts';
 import { resumeId } from './resume-id.ts';
-import type { Member } from './merge.ts';
+import type { MergeMember } from './merge.ts';
 import { nameBefore, readableNode, type Target } from './targets.ts';
 import { checkRights, inTime, send, sendGone, type Viewer } from './viewer.ts';
 
@@ -25,7 +25,7 @@ export type Source = {
   /** Returns whether the instance no longer runs. */
   isEnding: () => boolean;
   /** The turn of this log among the logs of the viewer. */
-  turn: Member;
+  turn: MergeMember;
   place: Place;
   /** Time of the newest line shown, in the form that the viewer got. */
   shownAt: string | null;
