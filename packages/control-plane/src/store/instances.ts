@@ -1,14 +1,19 @@
 /** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import { sql } from 'kysely';
 import {
   type InstanceChange,
   type InstanceRecord,
   webCount,
 } from '../domain/deployments/instance.ts';
-import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { InstanceFilter, InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type { ProjectSettings, RouteServer } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
+import { keyAfter, paged } from './pages.ts';
+import { fewVisible, visible } from './project-access.ts';
 import { LIVE_STATES } from './states.ts';
 
 const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
@@ -78,7 +83,54 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
       .execute();
     return rows.map(instanceOf);
   },
+  list: (filter, page, access) => listInstances(kysely, filter, page, access),
 });
+
+async function listInstances(
+  db: Db,
+  { project_id, node_id }: InstanceFilter,
+  page: Page,
+  access: ProjectAccess | undefined,
+): Promise<Paged<{ deployment_id: string; project: string }>> {
+  const after = keyAfter(page.cursor, ['string', 'number']);
+  const few = await fewVisible(db, access);
+  if (few?.length === 0) return { items: [], next: null };
+  const seen = visible(access, 'projects.id');
+  let query = db
+    .selectFrom('deployments')
+    .innerJoin('projects', 'projects.id', 'deployments.project_id')
+    .select(['deployments.id', 'deployments.generation', 'projects.name'])
+    .where('deployments.status', 'in', ['deploying', 'running']);
+  if (project_id !== undefined) query = query.where('projects.id', '=', project_id);
+  if (node_id !== undefined)
+    query = query.where((eb) =>
+      eb.or([
+        eb('deployments.node_id', '=', node_id),
+        eb(
+          'deployments.id',
+          'in',
+          eb.selectFrom('instances').select('deployment_id').where('node_id', '=', node_id),
+        ),
+      ]),
+    );
+  if (few !== null) query = query.where('projects.id', 'in', few);
+  else if (seen !== null) query = query.where(seen);
+  if (after !== null)
+    query = query.where(
+      sql<boolean>`(projects.name, deployments.generation) > (${after[0]}, ${after[1]})`,
+    );
+  const rows = await query
+    .orderBy('projects.name')
+    .orderBy('deployments.generation')
+    .limit(page.limit + 1)
+    .execute();
+  return paged(
+    rows,
+    page,
+    ({ name, generation }) => [name, generation],
+    ({ id, name }) => ({ deployment_id: id, project: name }),
+  );
+}
 
 async function repairInstances(tx: Tx): Promise<void> {
   await tx
