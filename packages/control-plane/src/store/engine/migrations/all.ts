@@ -50,6 +50,7 @@ import { healthCause } from './0064_health_cause.ts';
 import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
+import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -97,4 +98,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0065_instances': instances(capabilities),
   '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
+  '0070_instance_fields': instanceFields(capabilities),
 });
