@@ -100,6 +100,7 @@ describe('names of the server', () => {
       'name',
       'domain',
       'label',
+      'process=count',
       'from',
       'to',
       'file',

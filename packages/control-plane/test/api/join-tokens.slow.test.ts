@@ -2,6 +2,7 @@
  * How machines join: with tokens, or by admission for contract-only agents while
  * REQUIRE_NODE_SECRETS is on.
  */
+import { BERTH_VERSION } from '@berth/wire/version';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createHash } from 'node:crypto';
@@ -59,14 +60,14 @@ onceOnly.describe('the package for a new machine', () => {
 
   test('is served to everybody, and the command checks it', async () => {
     const dir = folder();
-    writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'a package');
+    writeFileSync(join(dir, `berth_${BERTH_VERSION}_amd64.deb`), 'a package');
     writeFileSync(join(dir, 'berth_0.0.9_amd64.deb'), 'an earlier package');
     const api = await start({
       PACKAGE_DIR: dir,
       CONTROL_PLANE_URL: 'http://10.0.0.1:8080',
       REGISTRY_ADDR: 'registry.example.org',
     });
-    const fetched = await get(api, 'berth_0.1.0_amd64.deb');
+    const fetched = await get(api, `berth_${BERTH_VERSION}_amd64.deb`);
     expect([
       fetched.status,
       fetched.text,
@@ -75,7 +76,7 @@ onceOnly.describe('the package for a new machine', () => {
     ]).toEqual([...[200, 'a package', 'application/vnd.debian.binary-package', '9']]);
     const { command, token, notes } = await make(api, { role: 'deploy', name: 'node-2' });
     const sha256 = createHash('sha256').update('a package').digest('hex');
-    expect(command).toContain(`amd64) f=berth_0.1.0_amd64.deb s=${sha256};;`);
+    expect(command).toContain(`amd64) f=berth_${BERTH_VERSION}_amd64.deb s=${sha256};;`);
     expect(command).toContain(
       'curl -fsSO http://10.0.0.1:8080/api/packages/$f; echo "$s  $f" | sha256sum -c --quiet; ' +
         'apt-get install',
@@ -87,7 +88,7 @@ onceOnly.describe('the package for a new machine', () => {
     expect(command).not.toMatch(/\n|0\.0\.9/);
     expect(command).not.toContain(token);
     expect(notes).toEqual([]);
-    writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'another package');
+    writeFileSync(join(dir, `berth_${BERTH_VERSION}_amd64.deb`), 'another package');
     expect((await make(api)).command).toContain(
       createHash('sha256').update('another package').digest('hex'),
     );
@@ -97,14 +98,14 @@ onceOnly.describe('the package for a new machine', () => {
     '..%2Fsecret',
     '../secret',
     'secret',
-    'berth_0.1.0_amd64.deb/',
-    'berth_0.1.0_link.deb',
-    'berth_0.1.0_folder.deb',
+    `berth_${BERTH_VERSION}_amd64.deb/`,
+    `berth_${BERTH_VERSION}_link.deb`,
+    `berth_${BERTH_VERSION}_folder.deb`,
     'berth_.._amd64.deb',
   ])('nothing else in the folder or outside is served: %s', async (file) => {
     const dir = folder();
     writeFileSync(join(dir, 'secret'), 'hidden');
-    symlinkSync(join(dir, 'secret'), join(dir, 'berth_0.1.0_link.deb'));
+    symlinkSync(join(dir, 'secret'), join(dir, `berth_${BERTH_VERSION}_link.deb`));
     const api = await start({ PACKAGE_DIR: dir });
     const reply = await get(api, file);
     expect([reply.status, reply.text.includes('hidden')]).toEqual([404, false]);
@@ -112,7 +113,7 @@ onceOnly.describe('the package for a new machine', () => {
 
   describe('downloads that clients do not read', () => {
     const MIB = 1_048_576;
-    const FILE = 'berth_0.1.0_amd64.deb';
+    const FILE = `berth_${BERTH_VERSION}_amd64.deb`;
     async function serve(): Promise<{
       api: Api;
       from: (address: string, method?: string) => Promise<IncomingMessage>;
@@ -194,7 +195,7 @@ onceOnly.describe('the package for a new machine', () => {
 
   test('without a folder, the command is for a machine that has Berth', async () => {
     const api = await start({ CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
-    expect((await get(api, 'berth_0.1.0_amd64.deb')).status).toBe(404);
+    expect((await get(api, `berth_${BERTH_VERSION}_amd64.deb`)).status).toBe(404);
     const { command, notes } = await make(api, { role: 'builder' });
     expect(command).toBe(
       'berth install agent --role builder --control-plane http://127.0.0.1:8080 ' +
