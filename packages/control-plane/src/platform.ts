@@ -28,6 +28,7 @@ import type { GitTokenStore } from './domain/git/git-stores.ts';
 import type { ApiSessionStore, PolicyStore } from './domain/identity/identity-stores.ts';
 import { createPresence, type Presence } from './domain/identity/presence.ts';
 import { createCacheIndex } from './domain/nodes/cache-index.ts';
+import { createFailoverWatch } from './domain/nodes/failover-watch.ts';
 import { diskObservations } from './domain/notifications/problem-texts.ts';
 import type { BackupSettings } from './domain/platform/backups.ts';
 import { type Changes, createChanges, type Notifier } from './domain/platform/changes.ts';
@@ -154,6 +155,12 @@ export async function createPlatform(
     telemetry,
   });
   const presence = createPresence();
+  const failover = createFailoverWatch({
+    nodes: stores.nodes,
+    uptime: clocks.uptime,
+    limits: start.limits,
+    now,
+  });
   return {
     ...secrets,
     ...clocks,
@@ -167,6 +174,7 @@ export async function createPlatform(
     tracing,
     cacheIndex,
     driver,
+    failover,
     presence,
     limits: start.limits,
     log,

@@ -17,28 +17,34 @@ import { matcher } from './auth/shared-secrets.ts';
 import { growingTo } from './lru.ts';
 import type { AdmissionStore, JoinTokenStore } from '../domain/nodes/join-stores.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { TaskStore } from '../domain/deployments/task-store.ts';
+
+/** A beat changes nothing, and 10,000 agents send them, so it needs no query. */
+export type Purpose = 'register' | 'beat' | 'other';
 
 export type Agents = {
   /**
-   * Sets `request.agent`. `joining`: the request is a registration. Throws agent_secret, and
-   * too_many_attempts for wrong secrets only.
+   * Sets `request.agent`. Throws agent_secret, and too_many_attempts for wrong secrets only.
    */
-  identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
+  identify(request: FastifyRequest, purpose: Purpose): void | Promise<void>;
   /** Throws agent_secret unless the secret is valid for this node. */
   checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
-  /** Calls checkNode for the node of a task. Also throws not_found. */
+  /** The same for a beat, without a query if the secret of the node is in memory. */
+  checkBeat(request: FastifyRequest, nodeId: string): void | Promise<void>;
+  /** Calls checkNode for the node of a task, which was heard now. Also throws not_found. */
   checkTask(request: FastifyRequest, taskId: string): Promise<void>;
   /** Checks a request that names no node. Throws agent_secret. */
   checkRequest(request: FastifyRequest): Promise<void>;
 };
 export type Deps = {
-  nodes: Pick<NodeStore, 'secretUsed' | 'shownSecret' | 'standing'>;
+  nodes: Pick<NodeStore, 'heard' | 'secretUsed' | 'shownSecret' | 'standing'>;
   joinTokens: Pick<JoinTokenStore, 'storedHashOf'>;
   admissions: Pick<AdmissionStore, 'has' | 'hasAddress'>;
   tasks: Pick<TaskStore, 'get'>;
   agentSecrets: Live<readonly string[]>;
   requireSecrets: boolean;
+  uptime: Pick<UptimeClock, 'estimate'>;
   /** Counts wrong secrets by network. */
   guesses: Attempts;
 };
@@ -58,6 +64,7 @@ export function createAgents({
   admissions,
   agentSecrets,
   requireSecrets,
+  uptime,
   guesses,
 }: Deps): Agents {
   const sharedSecret = matcher(agentSecrets);
@@ -68,7 +75,8 @@ export function createAgents({
   );
   const nodeOfTask = new LRUCache<string, string>(growingTo(MAX_CACHED_TASKS));
 
-  function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
+  function identify(request: FastifyRequest, purpose: Purpose): void | Promise<void> {
+    const joining = purpose === 'register';
     const header = request.headers['x-agent-secret'];
     const secret = typeof header === 'string' ? header : '';
     // Without AGENT_SECRET every agent is accepted (development only).
@@ -81,8 +89,8 @@ export function createAgents({
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(secret) } as const;
       request.agent = proof;
       // The usual registration needs no query here: the store checks the secret again before it
-      // changes anything.
-      if (joining && nodes.shownSecret(nodeId, proof.hash)) return;
+      // changes anything. A beat changes nothing.
+      if (purpose !== 'other' && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
     const tokenId = idIn(JOIN_TOKEN_PREFIX, secret);
@@ -123,6 +131,12 @@ export function createAgents({
     throw new AgentRefused(reason);
   }
 
+  function checkBeat(request: FastifyRequest, nodeId: string): void | Promise<void> {
+    const proof = proofOf(request);
+    const isOwn = proof.kind === 'node' && proof.node_id === nodeId;
+    return isOwn && nodes.shownSecret(nodeId, proof.hash) ? undefined : checkNode(request, nodeId);
+  }
+
   async function checkNode(request: FastifyRequest, nodeId: string): Promise<void> {
     const proof = proofOf(request);
     if (proof.kind === 'open') return;
@@ -157,6 +171,7 @@ export function createAgents({
 
   return {
     identify,
+    checkBeat,
     checkNode,
     checkRequest,
     async checkTask(request, taskId) {
@@ -165,6 +180,7 @@ export function createAgents({
       const nodeId = nodeOfTask.get(taskId) ?? (await tasks.get(taskId)).node_id;
       nodeOfTask.set(taskId, nodeId);
       await checkNode(request, nodeId);
+      await nodes.heard(nodeId, uptime.estimate().at);
     },
   };
 }

@@ -17,6 +17,7 @@ import { hookRoutes } from './routes/hooks.ts';
 import { joiningRoutes } from './routes/joining.ts';
 import { logRoutes } from './routes/logs.ts';
 import { metricRoutes } from './routes/metrics.ts';
+import { nodeFailoverRoutes } from './routes/node-failover.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { notificationRoutes } from './routes/notifications.ts';
 import { placementRoutes } from './routes/placement.ts';
@@ -48,6 +49,7 @@ const GROUPS = [
   eventRoutes,
   logRoutes,
   runtimeLogRoutes,
+  nodeFailoverRoutes,
   nodeRoutes,
   joiningRoutes,
   gitRoutes,

@@ -115,7 +115,9 @@ export function startOthers(
   choices: readonly Choice[],
   mounts: DatasetMount[],
 ): void {
-  const numbers = freeNumbers(d.instance_number, draft.instances(d), choices.length);
+  // The replacement of a lost first instance has its number.
+  const first = isFirstLost(d) ? null : d.instance_number;
+  const numbers = freeNumbers(first, draft.instances(d), choices.length);
   choices.forEach((choice, i) =>
     startInstance(draft, d, { number: numbers[i] as number, choice, mounts, losses: [] }),
   );
@@ -257,12 +259,13 @@ function startElsewhere(
   d: DeploymentRecord,
   instance: InstanceRecord,
   error: Failure,
+  avoid: Avoid = [],
 ): InstanceEnd {
   const why = `instance ${instance.number} did not start on ${nameOf(draft, instance)}`;
   draft.addLine(d, 'instance', `${why}: ${error.message}`);
   const isLive = d.status === 'running';
   const isTried = instance.losses.length >= draft.facts.limits.maxLosses;
-  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, instance);
+  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, { replaced: instance, avoid });
   if (!isLive && (choice === undefined || choice.placement.winner === null)) {
     draft.removeInstance(instance.id);
     return { kind: 'failed', error };
@@ -313,12 +316,15 @@ function lostNodes(draft: Draft, d: DeploymentRecord): NodeLoss[] {
   return nodes.flatMap(({ node_id, at }) => (node_id === null ? [] : [{ node_id, at }]));
 }
 
+/** Nodes that get no instance now, because their agents are silent. */
+type Avoid = readonly NodeLoss[];
+
 /** Returns places for further instances of a deployment that has a node. */
 function placesFor(
   draft: Draft,
   d: DeploymentRecord,
   count: number,
-  replaced: InstanceRecord | null = null,
+  { replaced = null, avoid = [] }: { replaced?: InstanceRecord | null; avoid?: Avoid } = {},
 ): Choice[] {
   const { facts } = draft;
   const taken = takenBy(draft, d);
@@ -326,7 +332,7 @@ function placesFor(
     taken.set(replaced.node_id, Math.max(0, (taken.get(replaced.node_id) ?? 1) - 1));
   return chooseMore(
     questionOfOthers(
-      questionAgain(draft, d, [...(replaced?.losses ?? []), ...lostNodes(draft, d)]),
+      questionAgain(draft, d, [...(replaced?.losses ?? []), ...lostNodes(draft, d), ...avoid]),
     ),
     facts.nodes,
     facts,
@@ -363,27 +369,45 @@ function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null 
  * Starts or ends instances until as many run as the project wants. Called for each event of a
  * running deployment that can change the count.
  */
-export function reconcile(draft: Draft, stored: DeploymentRecord): void {
+export function reconcile(
+  draft: Draft,
+  stored: DeploymentRecord,
+  { avoid = [], isHeld = draft.facts.project.on_node_lost === 'wait' }: Reconcile = {},
+): void {
   const d = presentOf(draft, stored);
   if (d.status !== 'running' || isProjectStopped(draft)) return;
   const count = wantedCount(draft, d);
-  const others = draft.instances(d);
-  const present = others.filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  const present = draft.instances(d).filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  const waiting = unreplaced(draft, d);
   if (present > count) endSurplus(draft, d, present - count);
-  startWaiting(draft, d);
-  if (present < count) startMore(draft, d, count - present);
+  // An instance that the project does not need any more is not lost. Its node removes its container.
+  if (present >= count) for (const { id } of waiting) draft.removeInstance(id);
+  startWaiting(draft, d, avoid);
+  const missing = count - present - (isHeld ? waiting.length : 0);
+  if (missing > 0) startMore(draft, d, missing, avoid);
 }
 
-function startMore(draft: Draft, d: DeploymentRecord, count: number): void {
+/** `isHeld`: a lost instance waits for its node, so it counts as present. */
+type Reconcile = { avoid?: Avoid; isHeld?: boolean };
+
+/** Returns the lost instances beside the first one that have no replacement. */
+function unreplaced(draft: Draft, d: DeploymentRecord): InstanceRecord[] {
+  const others = draft.instances(d);
+  const taken = new Set(others.filter(isWanted).map(({ number }) => number));
+  if (!isFirstLost(d)) taken.add(d.instance_number);
+  return others.filter(({ state, number }) => state === 'lost' && !taken.has(number));
+}
+
+function startMore(draft: Draft, d: DeploymentRecord, count: number, avoid: Avoid): void {
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return;
-  startOthers(draft, d, placesFor(draft, d, count), mounts);
+  startOthers(draft, d, placesFor(draft, d, count, { avoid }), mounts);
 }
 
-function startWaiting(draft: Draft, d: DeploymentRecord): void {
+function startWaiting(draft: Draft, d: DeploymentRecord, avoid: Avoid): void {
   for (const waiting of draft.instances(d).filter(({ state }) => state === 'waiting')) {
     const mounts = pinnedMounts(draft, d);
-    const [choice] = placesFor(draft, d, 1, waiting);
+    const [choice] = placesFor(draft, d, 1, { replaced: waiting, avoid });
     if (mounts === null || choice === undefined) return;
     const { number, losses } = waiting;
     startInstance(draft, d, { number, choice, mounts, losses, waiting });
@@ -623,7 +647,7 @@ function returned(
     draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
   const count = wantedCount(draft, d);
   if (container === null || (present >= count && serving >= count))
-    return endInstance(draft, d, instance, 'its node returned, and others serve');
+    return endReturned(draft, d, instance, container);
   if (container.state !== 'running' || container.host_port === null) return;
   draft.putInstance({
     ...instance,
@@ -638,30 +662,54 @@ function returned(
   reconcile(draft, d);
 }
 
+/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
+function endReturned(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  endInstance(draft, d, instance, 'its node returned, and others serve');
+  if (!ranMeanwhile(container, instance.since)) return;
+  const { process, number } = instance;
+  draft.addLine(
+    d,
+    'failover',
+    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
+      'because only the connection to Berth was cut',
+  );
+}
+
+/** Returns whether the container ran while its node was silent, so that it was not restarted. */
+const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): boolean =>
+  container?.state === 'running' && Date.parse(container.started_at ?? '') < lostSince;
+
 // ── health ───────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Returns how many instances serve, and of how many. `firstServes`: whether the first one does. Lost
- * instances do not count, because each has a replacement or waits for one.
+ * Returns how many instances serve, and of how many. A lost instance counts only if it has no
+ * replacement.
  */
 export function servingOf(
   others: readonly InstanceRecord[],
-  firstServes: boolean,
+  first: { number: number; serves: boolean },
 ): { serving: number; all: number } {
   const wanted = others.filter(isWanted);
-  const held = others.filter(
-    ({ state, number }) => state === 'lost' && !wanted.some((other) => other.number === number),
-  );
+  const taken = new Set([first.number, ...wanted.map(({ number }) => number)]);
+  const held = others.filter(({ state, number }) => state === 'lost' && !taken.has(number));
   return {
-    serving: Number(firstServes) + others.filter(({ state }) => state === 'serving').length,
+    serving: Number(first.serves) + others.filter(({ state }) => state === 'serving').length,
     all: 1 + wanted.length + held.length,
   };
 }
 
 /** Returns the detail of the health `degraded`; null if all instances serve. */
-export function degradedDetail(others: readonly InstanceRecord[]): string | null {
+export function degradedDetail(
+  others: readonly InstanceRecord[],
+  { instance_number: number }: Pick<DeploymentRecord, 'instance_number'>,
+): string | null {
   if (others.length === 0) return null;
-  const { serving, all } = servingOf(others, true);
+  const { serving, all } = servingOf(others, { number, serves: true });
   return serving === all ? null : `${serving} of ${all} instances serve`;
 }
 
@@ -671,7 +719,7 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
   const { health } = d;
   if (d.status !== 'running' || isFirstLost(d)) return;
   if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
-  const detail = degradedDetail(draft.instances(d));
+  const detail = degradedDetail(draft.instances(d), d);
   const status = detail === null ? 'healthy' : 'degraded';
   if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
@@ -684,40 +732,105 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
 
 // ── lost nodes ───────────────────────────────────────────────────────────────────────────────────
 
-/** Starts replacements for the instances on a lost node (the event `node_lost`). */
-export function nodeLost(
+/**
+ * Starts replacements for the instances on a lost node (the event `node_lost`). A repeated event
+ * changes nothing.
+ */
+export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node_lost'>): void {
+  if (isProjectStopped(draft) || d.status !== 'running') return;
+  const { node_id, silent = [], forced } = event;
+  const { now } = draft.facts;
+  const hold = holdOf(draft, d, forced);
+  const name = draft.node(node_id)?.hostname ?? node_id;
+  const reason = `${name} is silent`;
+  const avoid = [...new Set([node_id, ...silent])].map((id) => ({ node_id: id, at: now }));
+  const lostHere = draft
+    .instances(d)
+    .filter((i) => i.node_id === node_id && (i.state === 'serving' || i.state === 'unhealthy'));
+  const firstIsLost = d.node_id === node_id && !isFirstLost(d);
+  const startingHere = draft
+    .instances(d)
+    .filter((i) => i.node_id === node_id && i.state === 'starting');
+  for (const instance of lostHere) {
+    draft.putInstance({ ...instance, state: 'lost', detail: reason, since: now });
+    if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
+  }
+  const other = draft.instances(d).find(({ state }) => state === 'serving');
+  if (firstIsLost && other !== undefined) promote(draft, d, other, 'lost');
+  else if (firstIsLost && hold === null) firstLost(draft, d, name);
+  else if (firstIsLost) holdFirst(draft, d, name, hold ?? '');
+  for (const instance of startingHere) restartLost(draft, d, instance, name, avoid);
+  if (lostHere.length > 0 || other !== undefined) publishServers(draft, d);
+  if (hold === null) {
+    const before = new Set(draft.instances(d).map(({ id }) => id));
+    reconcile(draft, d, { avoid, isHeld: false });
+    for (const instance of draft.instances(d))
+      if (!before.has(instance.id)) addFailoverLine(draft, d, instance, name);
+  }
+  if (lostHere.length > 0 || firstIsLost) refreshHealth(draft, d);
+}
+
+const heldLine = (number: number, name: string, hold: string): string =>
+  `${WEB} ${number} stays on ${name}, which is silent: ${hold}`;
+
+/** Says which instance moves, from where, to where and why. */
+function addFailoverLine(
   draft: Draft,
   d: DeploymentRecord,
-  { node_id }: EventOf<'node_lost'>,
+  instance: InstanceRecord,
+  from: string,
 ): void {
-  if (isProjectStopped(draft) || d.status !== 'running') return;
-  const { now, project } = draft.facts;
-  const name = draft.node(node_id)?.hostname ?? node_id;
-  const isHeld = project.on_node_lost === 'wait' || isStopFirst(d.settings);
-  let changed = false;
-  for (const instance of draft.instances(d))
-    if (
-      instance.node_id === node_id &&
-      (instance.state === 'serving' || instance.state === 'unhealthy')
-    ) {
-      changed = true;
-      draft.putInstance({ ...instance, state: 'lost', detail: `${name} is silent`, since: now });
-      draft.addLine(d, 'failover', `instance ${instance.number} is lost: ${name} is silent`);
-    }
-  if (d.node_id === node_id && !isFirstLost(d)) {
-    const other = draft.instances(d).find(({ state }) => state === 'serving');
-    if (other !== undefined) promote(draft, d, other, 'lost');
-    else if (isHeld) return;
-    else {
-      const detail = `${name} is silent; its instance starts on another node`;
-      draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
-      draft.addLine(d, 'failover', `its node ${name} is silent; another node gets the instance`);
-    }
-    changed = true;
-  }
-  if (!changed) return;
-  publishServers(draft, d);
-  if (!isHeld) reconcile(draft, d);
+  const { process, number, node_id, detail } = instance;
+  const to = node_id === null ? `waits for a node: ${detail}` : `to ${nameOf(draft, instance)}`;
+  draft.addLine(d, 'failover', `${process} ${number} moves from ${from} ${to}; ${from} is silent`);
+}
+
+/** Returns why the instances of the project wait for their node; null if they move. */
+function holdOf(
+  { facts: { project } }: Draft,
+  d: DeploymentRecord,
+  forced: EventOf<'node_lost'>['forced'],
+): string | null {
+  if (isStopFirst(d.settings)) return holdOfWriter(d);
+  if (project.on_node_lost === 'move' || forced?.machine_is_off === true) return null;
+  return 'on_node_lost of the project is wait';
+}
+
+/** Returns why a project that writes never moves by itself: the silent machine may still write. */
+export const holdOfWriter = ({ settings }: Pick<DeploymentRecord, 'settings'>): string => {
+  const volume = settings.volumes[0];
+  return volume === undefined
+    ? 'it writes to a dataset, and the silent machine may still write'
+    : `its volume ${volume.name} is on that machine`;
+};
+
+function firstLost(draft: Draft, d: DeploymentRecord, name: string): void {
+  const { now } = draft.facts;
+  const detail = `${name} is silent; its instance starts on another node`;
+  draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
+}
+
+/** Keeps the first instance on its silent node, and says so once. The route stays. */
+function holdFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string): void {
+  if (d.health?.status === 'unknown') return;
+  const detail = `${name} is silent; it waits for that node: ${hold}`;
+  draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
+  draft.addLine(d, 'failover', heldLine(d.instance_number, name, hold));
+}
+
+/** Starts an instance elsewhere whose node became silent while the instance started there. */
+function restartLost(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  name: string,
+  avoid: Avoid,
+): void {
+  for (const task of draft.openTasks(d))
+    if (instanceOfTask(task) === instance.id)
+      draft.task({ id: task.id, attempt: task.attempt, end: 'lost' });
+  const losses = [...instance.losses, ...avoid.slice(0, 1)];
+  startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
 }
 
 /** Returns the deployment with the changes of this plan. */
@@ -739,8 +852,10 @@ export function promote(
   const { now, route } = draft.facts;
   const node = draft.node(instance.node_id);
   if (node === undefined || instance.host_port === null) return;
+  const before = draft.node(d.node_id);
   draft.removeInstance(instance.id);
-  if (as !== null)
+  // A deleted node does not return.
+  if (as !== null && before !== undefined)
     draft.putInstance({
       id: ownLabel(d) ?? draft.freshId(),
       labelled: ownLabel(d) !== null,
@@ -752,7 +867,7 @@ export function promote(
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
-      detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
+      detail: `${before.hostname} is silent`,
       losses: [],
       placement: d.placement,
       since: now,
@@ -768,10 +883,12 @@ export function promote(
     ...defined({ placement: instance.placement ?? undefined }),
     health: { status: 'healthy', since: now, detail: null },
   });
+  const why = as === null ? 'its node was deleted' : `${before?.hostname ?? 'its node'} is silent`;
   draft.addLine(
     d,
     'failover',
-    `instance ${instance.number} on ${node.hostname} (${node.host_ip}) is the first one now`,
+    `${instance.process} ${instance.number} on ${node.hostname} (${node.host_ip}) takes over from ` +
+      `${WEB} ${d.instance_number}: ${why}`,
   );
   if (route === null || route.deployment_id === d.id)
     draft.plan.route = {

@@ -52,6 +52,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const { status, detail, cause } = withOthers(
     judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival }),
     others,
+    d,
   );
   firstReturned(draft, d, container);
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
@@ -225,8 +226,12 @@ function firstReturned(draft: Draft, d: DeploymentRecord, container: Container |
 }
 
 /** A healthy first instance is `degraded` while another instance does not serve. */
-function withOthers(judgement: Judgement, others: readonly InstanceRecord[]): Judgement {
-  const degraded = judgement.status === 'healthy' ? degradedDetail(others) : null;
+function withOthers(
+  judgement: Judgement,
+  others: readonly InstanceRecord[],
+  d: DeploymentRecord,
+): Judgement {
+  const degraded = judgement.status === 'healthy' ? degradedDetail(others, d) : null;
   return degraded === null ? judgement : { status: 'degraded', detail: degraded };
 }
 
@@ -559,6 +564,7 @@ export function isAsExpected(
       squatter,
     }),
     others,
+    d,
   );
   return d.health?.status === status && d.health.detail === detail;
 }

@@ -3,9 +3,11 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import {
   type InstanceChange,
   type InstanceRecord,
+  isWanted,
+  WEB,
   webCount,
 } from '../domain/deployments/instance.ts';
-import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { InstanceStore, UnmovedInstance } from '../domain/deployments/instance-store.ts';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
@@ -57,6 +59,7 @@ export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
       count: webCount({ processes: JSON.parse(processes) as ProjectSettings['processes'] }),
     }));
   },
+  unmoved: (nodeIds) => unmovedInstances(kysely, nodeIds),
   async all() {
     const rows = await kysely
       .selectFrom('instances')
@@ -68,6 +71,56 @@ export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
     return rows.map(instanceOf);
   },
 });
+
+/** Maximum number of ids in one query. */
+const AT_ONCE = 200;
+
+async function unmovedInstances(
+  db: Db,
+  nodeIds: readonly string[],
+): Promise<UnmovedInstance[]> {
+  const all: UnmovedInstance[] = [];
+  for (let i = 0; i < nodeIds.length; i += AT_ONCE)
+    all.push(...(await unmovedOn(db, nodeIds.slice(i, i + AT_ONCE))));
+  return all;
+}
+
+async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> {
+  const running = db
+    .selectFrom('deployments as d')
+    .innerJoin('projects as p', 'p.id', 'd.project_id')
+    .where('d.status', '=', 'running')
+    .where('p.stopped_at', 'is', null)
+    .where('p.deleting_at', 'is', null);
+  const firsts = await running
+    .select(['d.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
+    .select('d.instance_number as number')
+    .where('d.node_id', 'in', nodeIds)
+    .where('d.lost_since', 'is', null)
+    .orderBy('p.name')
+    .execute();
+  const others = await running
+    .innerJoin('instances as i', 'i.deployment_id', 'd.id')
+    .select(['i.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
+    .select(['i.process', 'i.number', 'i.state', 'd.instance_number as first'])
+    .where('i.node_id', 'in', nodeIds)
+    .where('i.state', 'in', ['serving', 'unhealthy', 'starting', 'lost'])
+    .orderBy('p.name')
+    .orderBy('i.number')
+    .execute();
+  const lost = others.filter(({ state }) => state === 'lost');
+  const wanted = (await instancesOf(db, [...new Set(lost.map((i) => i.deployment_id))])).filter(
+    isWanted,
+  );
+  const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
+    number === first || wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
+  return [
+    ...firsts.map((first) => ({ ...first, process: WEB, is_lost: false })),
+    ...others
+      .filter((other) => other.state !== 'lost' || !isReplaced(other))
+      .map(({ state, first: _, ...other }) => ({ ...other, is_lost: state === 'lost' })),
+  ].flatMap(({ node_id, ...one }) => (node_id === null ? [] : [{ node_id, ...one }]));
+}
 
 export async function instancesOf(
   db: Db | Tx,

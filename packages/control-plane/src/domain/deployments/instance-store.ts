@@ -1,12 +1,29 @@
 /** Interface to the instances in the database. Implemented in store/. */
 import type { InstanceRecord } from './instance.ts';
 
+/** An instance, the first one or another one, on a node. */
+export type UnmovedInstance = {
+  node_id: string;
+  deployment_id: string;
+  project_id: string;
+  project: string;
+  process: string;
+  number: number;
+  /** True: it is lost and waits for its node, because `on_node_lost` is `wait`. */
+  is_lost: boolean;
+};
+
 export type InstanceStore = {
   /** Returns the instances beside the first one, by number. */
   ofDeployments(ids: readonly string[]): Promise<InstanceRecord[]>;
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
+  /**
+   * Returns the instances of running deployments that would have to start elsewhere if these nodes
+   * were lost, without those that already have. Stopped and deleted projects have none.
+   */
+  unmoved(nodeIds: readonly string[]): Promise<UnmovedInstance[]>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
    * instances beside the first one; `count`: how many `web` instances the project wants.

@@ -96,9 +96,9 @@ export function instanceName(
   return isFirstThere ? base : `${base}-${instance.process}-${instance.number}`;
 }
 
-/** Returns the lowest numbers that no wanted instance and not the first one has. */
+/** Returns the lowest numbers that no wanted instance has, and not the first one (null: it is lost). */
 export function freeNumbers(
-  first: number,
+  first: number | null,
   others: readonly InstanceRecord[],
   count: number,
 ): number[] {

@@ -49,6 +49,7 @@ import { waitingReason } from './0063_waiting_reason.ts';
 import { healthCause } from './0064_health_cause.ts';
 import { instances } from './0065_instances.ts';
 import { dataCopies } from './0067_data_copies.ts';
+import { heardAt } from './0068_heard_at.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -95,4 +96,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0064_health_cause': healthCause(capabilities),
   '0065_instances': instances(capabilities),
   '0067_data_copies': dataCopies(capabilities),
+  '0068_heard_at': heardAt(),
 });
