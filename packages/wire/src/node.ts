@@ -412,10 +412,9 @@ export const NodeFailoverAnswer = Type.Object({
       to: orNull(Type.String({ description: 'hostname; null: no node can take it now' })),
     }),
   ),
-  left: Type.Array(
-    Type.Object({ ...MovedInstance, why: Type.String() }),
-    { description: 'instances that wait for the node' },
-  ),
+  left: Type.Array(Type.Object({ ...MovedInstance, why: Type.String() }), {
+    description: 'instances that wait for the node',
+  }),
 });
 export type NodeFailoverAnswer = Static<typeof NodeFailoverAnswer>;
 

@@ -180,7 +180,7 @@ export function createAgents({
       const nodeId = nodeOfTask.get(taskId) ?? (await tasks.get(taskId)).node_id;
       nodeOfTask.set(taskId, nodeId);
       await checkNode(request, nodeId);
-      await nodes.heard(nodeId, uptime.estimate().at);
+      nodes.heard(nodeId, uptime.estimate().at);
     },
   };
 }

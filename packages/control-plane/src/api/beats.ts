@@ -49,7 +49,7 @@ export function createBeats({ nodes, uptime }: Deps): Beats {
       if (beat === undefined || at > beat.until || !isSame(beat.secret, secretOf(request)))
         return false;
       if (beat.hash !== null && !nodes.shownSecret(beat.nodeId, beat.hash)) return false;
-      if (nodes.heard(beat.nodeId, at) !== true) return false;
+      if (!nodes.heard(beat.nodeId, at)) return false;
       response.writeHead(204).end();
       return true;
     },

@@ -108,16 +108,20 @@ const questionOfOthers = (question: Question): Question => ({
   needs: [...question.needs, instanceNeed],
 });
 
-/** Creates the instances beside the first one, each with its deploy task. */
+/**
+ * Creates the instances beside the first one, each with its deploy task. `reserved`: the numbers of
+ * lost instances that wait for their nodes.
+ */
 export function startOthers(
   draft: Draft,
   d: DeploymentRecord,
   choices: readonly Choice[],
   mounts: DatasetMount[],
+  reserved: readonly number[] = [],
 ): void {
   // The replacement of a lost first instance has its number.
   const first = isFirstLost(d) ? null : d.instance_number;
-  const numbers = freeNumbers(first, draft.instances(d), choices.length);
+  const numbers = freeNumbers(first, draft.instances(d), choices.length, reserved);
   choices.forEach((choice, i) =>
     startInstance(draft, d, { number: numbers[i] as number, choice, mounts, losses: [] }),
   );
@@ -383,8 +387,9 @@ export function reconcile(
   // An instance that the project does not need any more is not lost. Its node removes its container.
   if (present >= count) for (const { id } of waiting) draft.removeInstance(id);
   startWaiting(draft, d, avoid);
-  const missing = count - present - (isHeld ? waiting.length : 0);
-  if (missing > 0) startMore(draft, d, missing, avoid);
+  const reserved = isHeld ? waiting.map(({ number }) => number) : [];
+  const missing = count - present - reserved.length;
+  if (missing > 0) startMore(draft, d, missing, { avoid, reserved });
 }
 
 /** `isHeld`: a lost instance waits for its node, so it counts as present. */
@@ -398,10 +403,15 @@ function unreplaced(draft: Draft, d: DeploymentRecord): InstanceRecord[] {
   return others.filter(({ state, number }) => state === 'lost' && !taken.has(number));
 }
 
-function startMore(draft: Draft, d: DeploymentRecord, count: number, avoid: Avoid): void {
+function startMore(
+  draft: Draft,
+  d: DeploymentRecord,
+  count: number,
+  { avoid, reserved }: { avoid: Avoid; reserved: readonly number[] },
+): void {
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return;
-  startOthers(draft, d, placesFor(draft, d, count, { avoid }), mounts);
+  startOthers(draft, d, placesFor(draft, d, count, { avoid }), mounts, reserved);
 }
 
 function startWaiting(draft: Draft, d: DeploymentRecord, avoid: Avoid): void {
@@ -748,25 +758,22 @@ export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node
     .instances(d)
     .filter((i) => i.node_id === node_id && (i.state === 'serving' || i.state === 'unhealthy'));
   const firstIsLost = d.node_id === node_id && !isFirstLost(d);
-  const startingHere = draft
-    .instances(d)
-    .filter((i) => i.node_id === node_id && i.state === 'starting');
+  const before = draft.instances(d);
   for (const instance of lostHere) {
     draft.putInstance({ ...instance, state: 'lost', detail: reason, since: now });
     if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
   }
   const other = draft.instances(d).find(({ state }) => state === 'serving');
   if (firstIsLost && other !== undefined) promote(draft, d, other, 'lost');
-  else if (firstIsLost && hold === null) firstLost(draft, d, name);
-  else if (firstIsLost) holdFirst(draft, d, name, hold ?? '');
-  for (const instance of startingHere) restartLost(draft, d, instance, name, avoid);
-  if (lostHere.length > 0 || other !== undefined) publishServers(draft, d);
-  if (hold === null) {
-    const before = new Set(draft.instances(d).map(({ id }) => id));
-    reconcile(draft, d, { avoid, isHeld: false });
-    for (const instance of draft.instances(d))
-      if (!before.has(instance.id)) addFailoverLine(draft, d, instance, name);
-  }
+  else if (firstIsLost) loseFirst(draft, d, name, hold);
+  for (const instance of before)
+    if (instance.node_id === node_id && instance.state === 'starting')
+      restartLost(draft, d, instance, name, avoid);
+  if (lostHere.length > 0) publishServers(draft, d);
+  if (hold === null) reconcile(draft, d, { avoid, isHeld: false });
+  for (const instance of draft.instances(d))
+    if (isWanted(instance) && !before.some(({ id }) => id === instance.id))
+      addFailoverLine(draft, d, instance, name);
   if (lostHere.length > 0 || firstIsLost) refreshHealth(draft, d);
 }
 
@@ -781,8 +788,11 @@ function addFailoverLine(
   from: string,
 ): void {
   const { process, number, node_id, detail } = instance;
-  const to = node_id === null ? `waits for a node: ${detail}` : `to ${nameOf(draft, instance)}`;
-  draft.addLine(d, 'failover', `${process} ${number} moves from ${from} ${to}; ${from} is silent`);
+  const what =
+    node_id === null
+      ? `of ${from} waits for a node: ${detail}`
+      : `moves from ${from} to ${nameOf(draft, instance)}`;
+  draft.addLine(d, 'failover', `${process} ${number} ${what}; ${from} is silent`);
 }
 
 /** Returns why the instances of the project wait for their node; null if they move. */
@@ -804,18 +814,20 @@ export const holdOfWriter = ({ settings }: Pick<DeploymentRecord, 'settings'>): 
     : `its volume ${volume.name} is on that machine`;
 };
 
-function firstLost(draft: Draft, d: DeploymentRecord, name: string): void {
+/**
+ * Handles the loss of the first instance while no other one serves. The route stays. If the instance
+ * waits for its node, says so once.
+ */
+function loseFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string | null): void {
   const { now } = draft.facts;
-  const detail = `${name} is silent; its instance starts on another node`;
-  draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
-}
-
-/** Keeps the first instance on its silent node, and says so once. The route stays. */
-function holdFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string): void {
-  if (d.health?.status === 'unknown') return;
-  const detail = `${name} is silent; it waits for that node: ${hold}`;
-  draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
-  draft.addLine(d, 'failover', heldLine(d.instance_number, name, hold));
+  if (hold === null) {
+    const detail = `${name} is silent; its instance starts on another node`;
+    draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
+  } else if (d.health?.status !== 'unknown') {
+    const detail = `${name} is silent; it waits for that node: ${hold}`;
+    draft.set(d, { health: { status: 'unknown', since: now, detail } });
+    draft.addLine(d, 'failover', heldLine(d.instance_number, name, hold));
+  }
 }
 
 /** Starts an instance elsewhere whose node became silent while the instance started there. */

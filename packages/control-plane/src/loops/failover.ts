@@ -34,9 +34,7 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
     held = noteBrake(silent, held, log);
     const lost = silent.filter(({ isLost }) => isLost).map(({ id }) => id);
     const unmoved =
-      lost.length === 0
-        ? []
-        : (await instances.unmoved(lost)).filter(({ is_lost }) => !is_lost);
+      lost.length === 0 ? [] : (await instances.unmoved(lost)).filter(({ is_lost }) => !is_lost);
     const events = new Map(unmoved.map((one) => [`${one.deployment_id} ${one.node_id}`, one]));
     for (const key of sentAt.keys()) if (!events.has(key)) sentAt.delete(key);
     const silentIds = silent.map(({ id }) => id);

@@ -29,7 +29,10 @@ import {
 } from './problem-observations.ts';
 
 export type Deps = {
-  problems: Pick<ProblemStore, 'lostNodes' | 'observe' | 'onDatasets' | 'onNodes' | 'open' | 'projects'>;
+  problems: Pick<
+    ProblemStore,
+    'lostNodes' | 'observe' | 'onDatasets' | 'onNodes' | 'open' | 'projects'
+  >;
   events: Pick<EventStore, 'read'>;
   nodes: Pick<NodeStore, 'all'>;
   failover: FailoverWatch;

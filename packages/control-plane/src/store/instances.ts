@@ -75,10 +75,7 @@ export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
 /** Maximum number of ids in one query. */
 const AT_ONCE = 200;
 
-async function unmovedInstances(
-  db: Db,
-  nodeIds: readonly string[],
-): Promise<UnmovedInstance[]> {
+async function unmovedInstances(db: Db, nodeIds: readonly string[]): Promise<UnmovedInstance[]> {
   const all: UnmovedInstance[] = [];
   for (let i = 0; i < nodeIds.length; i += AT_ONCE)
     all.push(...(await unmovedOn(db, nodeIds.slice(i, i + AT_ONCE))));
@@ -113,7 +110,8 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
     isWanted,
   );
   const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
-    number === first || wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
+    number === first ||
+    wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
   return [
     ...firsts.map((first) => ({ ...first, process: WEB, is_lost: false })),
     ...others

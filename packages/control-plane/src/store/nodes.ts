@@ -78,6 +78,7 @@ export function createNodeStore(
   return {
     register: (input, now, context, uptime) => register(parts, input, now, context, uptime),
     heard: (id, at) => markHeard(parts, id, at),
+    heardOnce: (id, at) => markHeardOnce(parts, id, at),
     heardNodes: () => memory.heardNodes(db.kysely),
     shownSecret: (id, hash) => sameSecret(memory.peek(id), hash),
     standing: (id) => readStanding(parts, id),
@@ -268,18 +269,14 @@ async function register(
   };
 }
 
-function markHeard(parts: NodeStoreParts, id: string, at: number): boolean | Promise<boolean> {
+function markHeard(parts: NodeStoreParts, id: string, at: number): boolean {
   const isKnown = parts.memory.peek(id) !== undefined;
   if (isKnown) parts.memory.setHeardAt(id, at);
-  return isKnown || markHeardUnlessUnknown(parts, id, at);
+  return isKnown;
 }
 
 /** Handles a node that registered at another control plane, or before this process started. */
-async function markHeardUnlessUnknown(
-  parts: NodeStoreParts,
-  id: string,
-  at: number,
-): Promise<boolean> {
+async function markHeardOnce(parts: NodeStoreParts, id: string, at: number): Promise<boolean> {
   if ((await readStanding(parts, id)) === null) return false;
   parts.memory.setHeardAt(id, at);
   return true;

@@ -127,8 +127,7 @@ async function nodesWithLost(db: Database): Promise<LostNode[]> {
     nodes.set(node, lost);
     if (!lost.projects.some(({ id }) => id === project.id)) lost.projects.push(project);
   }
-  for (const { projects } of nodes.values())
-    projects.sort((a, b) => (a.name < b.name ? -1 : 1));
+  for (const { projects } of nodes.values()) projects.sort((a, b) => (a.name < b.name ? -1 : 1));
   return [...nodes.values()];
 }
 

@@ -172,7 +172,10 @@ test('a failover is refused while the node answers or nothing waits; only admins
 });
 test('what waits by its setting moves if the machine is off; what writes stays, with the reason', async () => {
   await world.live(await createProject(api, { on_node_lost: 'wait' }));
-  await register(api, agent(1, { host_ip: '10.0.0.7', capabilities: ['beat', 'instances', 'volumes'] }));
+  await register(
+    api,
+    agent(1, { host_ip: '10.0.0.7', capabilities: ['beat', 'instances', 'volumes'] }),
+  );
   await world.live(
     await createProject(api, {
       name: 'wiki',
@@ -196,4 +199,25 @@ test('what waits by its setting moves if the machine is off; what writes stays, 
     moved: [{ project: 'shop', to: 'node-2' }],
     left: [{ project: 'wiki', why: 'its volume data is on that machine' }],
   });
+});
+test('a repeated beat is answered without the route, until the secret or the node is gone', async () => {
+  const url = await api.listen();
+  const body = { ...agent(2), max_storage: 1, capabilities: ['beat', 'node_secret'] };
+  const told = (await api.call('agentRegister', { body })).json;
+  const id = String(told['id']);
+  const send = (secret = String(told['node_secret'])) =>
+    fetch(`${url}/api/agent/beat?node_id=${id}`, {
+      method: 'POST',
+      headers: { 'x-agent-secret': secret },
+    });
+  const first = await send();
+  expect([first.status, first.headers.get('x-frame-options')]).toEqual([204, 'DENY']);
+  const second = await send();
+  expect([second.status, second.headers.get('x-frame-options')]).toEqual([204, null]);
+  expect((await send('wrong')).status).toBe(401);
+  await pass(30, id);
+  await send();
+  expect(await failoverOf(id)).toBeNull();
+  await api.call('resetNodeSecret', { params: { id } });
+  expect((await send()).status).toBe(401);
 });

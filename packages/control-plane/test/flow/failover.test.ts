@@ -40,11 +40,7 @@ test.each<[string, HeardNode[], string[]]>([
   ['one of two is not more than half', [node('a', 40), node('b', 1)], ['a']],
   ['one of three', [node('a', 40), node('b', 1), node('c', 1)], ['a']],
   ['both of two', [node('a', 40), node('b', 31)], ['a held 2/2', 'b held 2/2']],
-  [
-    'two of three',
-    [node('a', 40), node('b', 40), node('c', 1)],
-    ['a held 2/3', 'b held 2/3'],
-  ],
+  ['two of three', [node('a', 40), node('b', 40), node('c', 1)], ['a held 2/3', 'b held 2/3']],
   ['two of four', [node('a', 40), node('b', 40), node('c', 1), node('d', 1)], ['a', 'b']],
   ['an older agent waits for the offline time', [older('a', 119), node('b', 1)], ['a silent']],
   ['an older agent after the offline time', [older('a', 120), node('b', 1)], ['a']],

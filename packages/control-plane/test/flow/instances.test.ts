@@ -434,7 +434,7 @@ describe('a lost node, further cases', () => {
     const plan = advance(d, nodeLost(), world({ live: [d], nodes, project: counted(1) }));
     expect(put(plan)).toMatchObject([{ state: 'waiting', number: 1 }]);
     expect(lines(plan)).toEqual([
-      expect.stringMatching(/^web 1 moves from node-1 waits for a node: .*; node-1 is silent$/),
+      expect.stringMatching(/^web 1 of node-1 waits for a node: .*; node-1 is silent$/),
     ]);
   });
   it('no replacement starts on a node that is silent too', () => {
@@ -500,14 +500,21 @@ describe('a lost node, further cases', () => {
       instance_number: 1,
       health: { status: 'healthy' },
     });
-    expect(lines(plan)).toEqual(['web 1 on node-2 (10.0.0.2) takes over from web 1: node-1 is silent']);
+    expect(lines(plan)).toEqual([
+      'web 1 on node-2 (10.0.0.2) takes over from web 1: node-1 is silent',
+    ]);
   });
   it('both ran meanwhile: the event says so when the node returns', () => {
     const back = (started_at: string): Plan =>
       advance(
         moved,
         { type: 'observed', node_id: 'n1', container: container(lostFirst, { started_at }) },
-        world({ live: [moved], project: counted(1), instances: [lostFirst], route: routeTo(moved) }),
+        world({
+          live: [moved],
+          project: counted(1),
+          instances: [lostFirst],
+          route: routeTo(moved),
+        }),
       );
     const cut = back(new Date(NOW - 60_000).toISOString());
     expect(removed(cut)).toEqual(['f1']);
@@ -535,7 +542,11 @@ describe('a lost node, further cases', () => {
       'web 2 stays on node-2, which is silent: on_node_lost of the project is wait',
     ]);
     const held = [instance({ state: 'lost' })];
-    const again = advance(d, { type: 'scaled' }, world({ live: [d], project: wait, instances: held }));
+    const again = advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: wait, instances: held }),
+    );
     expect(deployTasks(again)).toEqual([]);
     const three = { ...wait, processes: [{ name: 'web', count: 3 }] };
     const scaled = advance(
@@ -571,12 +582,18 @@ describe('a lost node, further cases', () => {
       detail: 'node-1 is silent; it waits for that node: its volume data is on that machine',
     });
     const told = { ...writer, health: changeOf(plan, 'd2').health ?? null };
-    expect(isEmptyPlan(advance(told, event, world({ live: [told], project: counted(1) })))).toBe(true);
+    expect(isEmptyPlan(advance(told, event, world({ live: [told], project: counted(1) })))).toBe(
+      true,
+    );
   });
   it('a smaller count ends the loss', () => {
     const held = [instance({ state: 'lost' })];
     const one = { ...wait, processes: [{ name: 'web', count: 1 }] };
-    const plan = advance(d, { type: 'scaled' }, world({ live: [d], project: one, instances: held }));
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: one, instances: held }),
+    );
     expect(removed(plan)).toEqual(['i2']);
   });
   it('the lost node is deleted while the replacement starts: the deployment goes on', () => {

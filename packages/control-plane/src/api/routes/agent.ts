@@ -83,7 +83,7 @@ export type Deps = AccessDeps &
     nodeNotes: readonly NodeNotes[];
     nodeChanges: Pick<NodeChangeLog, 'record'>;
     tasks: Pick<TaskStore, 'claim' | 'get' | 'lastOpen' | 'openFor' | 'renew'>;
-    nodes: Pick<NodeStore, 'all' | 'heard' | 'register'>;
+    nodes: Pick<NodeStore, 'all' | 'heard' | 'heardOnce' | 'register'>;
     quarantine: Quarantine;
     readers: Pick<Readers, 'tagOf'>;
     logs: Pick<LogStore, 'append'>;
@@ -273,7 +273,9 @@ async function agentConfig(deps: Deps, { request }: Call<'agentConfig'>) {
 
 async function agentBeat(deps: Deps, { query, request }: Call<'agentBeat'>) {
   await deps.agents.checkBeat(request, query.node_id);
-  if (!(await deps.nodes.heard(query.node_id, deps.uptime.estimate().at)))
+  const { at } = deps.uptime.estimate();
+  const { nodes } = deps;
+  if (!nodes.heard(query.node_id, at) && !(await nodes.heardOnce(query.node_id, at)))
     throw new DomainError('not_found', 'the node does not exist; register again');
   const proof = proofOf(request);
   deps.beats.accepted(request.raw, query.node_id, proof.kind === 'node' ? proof.hash : null);
@@ -287,7 +289,7 @@ async function agentTasks(
   const read = async () => {
     await context.agents.checkNode(request, query.node_id);
     // The agent sent this request once: later reads of a held request say nothing about it.
-    if (!isHeard) await context.nodes.heard(query.node_id, context.uptime.estimate().at);
+    if (!isHeard) context.nodes.heard(query.node_id, context.uptime.estimate().at);
     isHeard = true;
     const open = await context.tasks.openFor(query.node_id, context.now());
     const tasks = (await context.delivery.forList(query.node_id, open)).map(taskView);

@@ -3,7 +3,6 @@ import type { Node, NodeFailoverAnswer } from '@berth/wire/node';
 import { isWanted } from '../../domain/deployments/instance.ts';
 import type { InstanceStore, UnmovedInstance } from '../../domain/deployments/instance-store.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
-import type { ProjectAccess } from '../../domain/identity/access.ts';
 import type { FailoverWatch } from '../../domain/nodes/failover-watch.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';

@@ -31,9 +31,11 @@ export type NodeStanding = {
 export type NodeStore = {
   /**
    * Records that the agent sent a request now. `at`: by the uptime clock. Writes nothing with one
-   * control plane. Returns false for an unknown node.
+   * control plane. Returns false if the cache in memory has no such node.
    */
-  heard(id: string, at: number): boolean | Promise<boolean>;
+  heard(id: string, at: number): boolean;
+  /** The same for a node that is not in the cache. Returns false for an unknown node. */
+  heardOnce(id: string, at: number): Promise<boolean>;
   /** Returns when the agents of all deploy nodes were last heard. */
   heardNodes(): Promise<HeardNode[]>;
   /**

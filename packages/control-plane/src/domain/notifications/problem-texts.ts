@@ -245,9 +245,15 @@ function namesOf(projects: readonly Named[], text: string): string {
  * Returns the texts for a notification that is limited to these projects. Omits other projects,
  * because its readers must not see them. Empty: all projects.
  */
-export function seenBy(projects: readonly string[], { runs = [], runs_text = 'Projects that run there', ...seen }: Seen): Seen {
+export function seenBy(
+  projects: readonly string[],
+  { runs = [], runs_text = 'Projects that run there', ...seen }: Seen,
+): Seen {
   const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
-  const detail = `${seen.detail ?? ''}${namesOf(runs.filter(({ id }) => isOurs(id)), runs_text)}`.trim();
+  const detail = `${seen.detail ?? ''}${namesOf(
+    runs.filter(({ id }) => isOurs(id)),
+    runs_text,
+  )}`.trim();
   return {
     ...seen,
     detail: detail === '' ? null : detail,

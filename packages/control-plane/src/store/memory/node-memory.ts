@@ -319,8 +319,14 @@ async function heardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
   if (memory.shared) return sharedHeardNodes(memory, from);
   if (memory.records === null) await allRecords(memory, from);
   const nodes: HeardNode[] = [];
-  for (const { id, role, hostname, capabilities, observed_at, last_seen_at } of memory.records?.values() ??
-    [])
+  for (const {
+    id,
+    role,
+    hostname,
+    capabilities,
+    observed_at,
+    last_seen_at,
+  } of memory.records?.values() ?? [])
     if (role === 'deploy') {
       const mark = memory.marks.get(id);
       nodes.push({
