@@ -32,6 +32,9 @@ function cluster(chance: () => number): NodeRecord[] {
     id: `n${i}`,
     hostname: `node-${i}`,
     free_storage: chance() * 1e10,
+    memory_bytes: 64e9,
+    labels: { zone: i % 2 === 0 ? 'a' : 'b' },
+    devices: i % 10 === 0 ? { 'v.example/gpu': ['0', '1'] } : {},
     cached: copies(chance, chance()),
   }));
 }
@@ -56,7 +59,12 @@ const PLAIN: NodeRecord = {
   max_builds: 1,
   agent_version: '1',
   boot_id: null,
-  arch: null,
+  arch: 'amd64',
+  cpus: null,
+  memory_bytes: null,
+  labels: {},
+  admin_labels: {},
+  devices: {},
   engine: null,
   capabilities: null,
   disk: null,
@@ -74,6 +82,18 @@ const PLAIN: NodeRecord = {
   last_seen_at: NOW,
   last_polled_at: NOW,
   created_at: NOW,
+};
+
+/** Requires a label, memory and a device; every node has other containers. */
+const REQUIRED: NonNullable<Question['machine']> = {
+  requires: { labels: { zone: 'a' }, arch: 'amd64', devices: { 'v.example/gpu': 1 } },
+  memory: 8e9,
+  held: new Map(
+    Array.from({ length: NODES }, (_, i) => [
+      `n${i}`,
+      { memory: (i % 8) * 8e9, devices: new Set(['v.example/gpu=0']) },
+    ]),
+  ),
 };
 
 /** Chooses the winner as the contract words it: looks up every dataset on every node. */
@@ -143,18 +163,26 @@ export async function benchPlacement(): Promise<string[]> {
     changed.push(ms);
     if (i % 8 === 0) equal &&= naive(question, nodes) === result.winner;
   }
+  const required = { ...question, machine: REQUIRED };
+  const needy = Array.from(
+    { length: CHOICES },
+    () => timed(() => choose(required, nodes, context)).ms,
+  );
   if (!equal) throw new Error('placement: the choice differs from that of the naive loop');
-  const [loop, quiet, news] = [
+  const [loop, quiet, news, machine] = [
     summary(plain.map((p) => p.ms)).p50,
     summary(same),
     summary(changed),
+    summary(needy),
   ];
-  const verdict = quiet.p50 <= GOAL_MS && news.p50 <= GOAL_MS ? 'ok' : 'MISSED';
+  const isMet = [quiet, news, machine].every(({ p50 }) => p50 <= GOAL_MS);
+  const verdict = isMet ? 'ok' : 'MISSED';
   return [
     `data: placement, ${NODES} nodes x ${DATASETS} datasets: nothing changed ` +
       `${quiet.p50.toFixed(2)} ms (p99 ${quiet.p99.toFixed(2)}), one node changed ` +
       `${news.p50.toFixed(2)} ms ` +
-      `(p99 ${news.p99.toFixed(2)}), first choice ${first.ms.toFixed(0)} ms (goal <= ` +
+      `(p99 ${news.p99.toFixed(2)}), with labels, memory and devices ` +
+      `${machine.p50.toFixed(2)} ms (p99 ${machine.p99.toFixed(2)}), first choice ${first.ms.toFixed(0)} ms (goal <= ` +
       `${GOAL_MS} ms: ${verdict}); naive loop ${loop.toFixed(0)} ms, ` +
       `${(loop / quiet.p50).toFixed(0)} x; same winner each time`,
   ];

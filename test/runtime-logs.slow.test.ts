@@ -2,7 +2,6 @@
  * Runtime logs from a container to a viewer: the real control plane and the reader of the real
  * agent, with an engine in memory.
  */
-import { readFrames } from '@berth/testbed/event-stream';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import type { RuntimeLine, RuntimeLogs } from '@berth/wire/runtime';
@@ -20,6 +19,11 @@ import {
   createProject,
   register,
 } from '../packages/control-plane/test/api/harness.ts';
+import {
+  unexplainedGaps,
+  view,
+  type Viewer,
+} from '../packages/control-plane/test/api/log-viewer.ts';
 import { createLogEngine } from './log-engine.ts';
 
 let api: Api;
@@ -82,6 +86,7 @@ beforeAll(async () => {
     listContainers: async () => [container()],
     redactOf: async () => createRedact(['swordfish-secret']),
     nodeId: () => node,
+    onRestart: () => undefined,
     now: engine.now,
     log: silentLogger(),
   });
@@ -116,49 +121,12 @@ const page = async (query = ''): Promise<RuntimeLogs> =>
   ).json()) as RuntimeLogs;
 const texts = (lines: readonly RuntimeLine[]): string[] => lines.map((line) => line.text);
 
-type Viewer = {
-  events: { event: string; id: string; data: RuntimeLine & { message?: string } }[];
-  close(): void;
-};
-async function follow(
+const follow = (
   lastId?: string,
   query = '',
   who: 'viewer' | 'developer' = 'viewer',
-): Promise<Viewer> {
-  const stop = new AbortController();
-  const answer = await fetch(`${base}/api/projects/${project}/logs${query}`, {
-    headers: {
-      ...headers(who),
-      accept: 'text/event-stream',
-      ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
-    },
-    signal: stop.signal,
-  });
-  const viewer: Viewer = { events: [], close: () => stop.abort() };
-  void (async () => {
-    for await (const { event, id, data } of readFrames(answer))
-      viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) as never });
-  })().catch(() => undefined);
-  return viewer;
-}
-const linesOf = (viewer: Viewer): string[] =>
-  viewer.events.filter((e) => e.event === 'line').map((e) => e.data.text);
-
-/** Numbers that are missing before or after a `flood` line without a `lost` event, or that come twice. */
-function unmarkedGaps({ events }: Viewer): string[] {
-  const unmarked: string[] = [];
-  let [before, isMarked] = [-1, false];
-  for (const { event, data } of events) {
-    isMarked ||= event === 'lost';
-    const [, digits] = /^flood (\d+)/.exec(event === 'line' ? data.text : '') ?? [];
-    if (digits === undefined) continue;
-    const number = Number(digits);
-    const isFine = isMarked ? number > before : number === before + 1;
-    if (!isFine) unmarked.push(`${before} to ${number}`);
-    [before, isMarked] = [number, false];
-  }
-  return unmarked;
-}
+): Promise<Viewer> => view(base, project, api.token(who), query, lastId);
+const linesOf = (viewer: Viewer) => viewer.of('line').map(({ text }) => text);
 
 test('nothing printed is an empty answer', async () => {
   expect(await page()).toEqual({ lines: [], truncated: false });
@@ -228,14 +196,14 @@ test('a container that prints without end: no line comes twice, all are in order
   await expect.poll(() => following.size, { timeout: 20_000 }).toBe(1);
   print('begin');
   await expect.poll(() => linesOf(viewer).at(-1), { timeout: 20_000 }).toBe('begin');
-  for (let i = 0; i < 60_000; i++) print(`flood ${i} ${'.'.repeat(80)}`);
+  for (let i = 0; i < 60_000; i++) print(`line ${i} ${'.'.repeat(80)}`);
   await new Promise((resolve) => setTimeout(resolve, 3_000));
   print('the end');
   await expect.poll(() => linesOf(viewer).at(-1), { timeout: 30_000 }).toBe('the end');
   const shown = linesOf(viewer).slice(1, -1);
   expect(shown.length).toBeGreaterThan(1_000);
   expect(shown.length).toBeLessThan(60_000);
-  expect(unmarkedGaps(viewer)).toEqual([]);
+  expect(unexplainedGaps(viewer, -1)).toEqual([]);
   viewer.close();
 });
 

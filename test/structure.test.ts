@@ -235,7 +235,6 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
     'data/volumes/inventory.ts',
     'data/work-folders.ts',
     'disk/old-images.ts',
-    'logs/follower.ts',
     'logs/readers.ts',
     'metrics.ts',
     'tasks/run-task.ts',

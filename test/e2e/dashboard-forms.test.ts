@@ -430,6 +430,15 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     { change: 'node cordon cordonNode', path: '/nodes/node-b', act: () => press('Cordon') },
     { change: 'node uncordon uncordonNode', path: '/nodes/node-c', act: () => press('Uncordon') },
     {
+      change: 'labels patch patchNode',
+      path: '/nodes/node-b',
+      act: async () => {
+        await field('Labels of admins').fill('rack=7');
+        await page.keyboard.press('Enter');
+        await press('Save the labels');
+      },
+    },
+    {
       change: 'node drain drainNode',
       path: '/nodes/node-b',
       act: async () => {
@@ -1066,6 +1075,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         /pages of these origins/,
       ],
       ['start_seconds', 'Start (seconds)', 'is too long', /HEALTHCHECK.*1 to 3600/],
+      ['requires', 'Requirements', 'are too many', /label:zone=a, arch:amd64/],
       ['git_lfs', 'Fetch Git LFS files', 'is not possible here', /the build gets their pointers/],
     ])(
       'an error of %s stands at its control, which has a help text',

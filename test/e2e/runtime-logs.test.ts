@@ -4,9 +4,13 @@
  * once. In a burst no line comes twice, all are in order, and each gap is marked.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readFrames } from '@berth/testbed/event-stream';
 import type { ContainerExit, RuntimeLine } from '@berth/wire/runtime';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { lastLines } from '../../packages/agent/src/engine/container-logs.ts';
+import { createEngineClient } from '../../packages/agent/src/engine/engine-client.ts';
+import { createRegistryCredentials } from '../../packages/agent/src/engine/registry-credentials.ts';
 import { type EngineShim, startEngineShim } from '../faults/lib/engine-shim.ts';
 import { startWorld, whyNot, type World } from './world.ts';
 
@@ -22,12 +26,22 @@ rm /tmp/stop
 echo "last words"
 exit 7
 `.replace('BURST', String(BURST));
-const app = {
+/** Prints the numbers to 6,000, the even ones to stderr. */
+const BOTH = `httpd -p 8080 -h /www
+while [ ! -e /tmp/begin ]; do usleep 10000; done
+i=0
+while [ $i -lt 6000 ]; do
+  echo "$((i+1))"; echo "$((i+2))" >&2; i=$((i+2))
+  [ $((i % 20)) -ne 0 ] || usleep 10000
+done
+sleep 1000
+`;
+const appOf = (script: string) => ({
   Dockerfile:
     'FROM busybox:stable\nRUN mkdir /www\nCOPY run.sh /run.sh\nEXPOSE 8080\nCMD ["sh", ' +
     '"/run.sh"]\n',
-  'run.sh': LOOP,
-};
+  'run.sh': script,
+});
 const reason = await whyNot('built-in');
 
 describe.skipIf(reason !== undefined)(
@@ -62,6 +76,8 @@ describe.skipIf(reason !== undefined)(
       marks: number;
       /** Lines of one deployment that come twice, not in order, or after a gap without a mark. */
       unexplained: string[];
+      /** Breaks the connection. The viewer resumes after its last line. */
+      disconnect(): void;
     };
     /** Each line of a container has a number: ticks count on, and a burst counts from 1 to its end. */
     const numberOf = (text: string): { kind: string; number: number } | null => {
@@ -70,7 +86,13 @@ describe.skipIf(reason !== undefined)(
     };
     /** Reconnects as a browser does. */
     function follow(project: string): Viewer {
-      const viewer: Viewer = { lines: [], marks: 0, unexplained: [] };
+      let connection = new AbortController();
+      const viewer: Viewer = {
+        lines: [],
+        marks: 0,
+        unexplained: [],
+        disconnect: () => connection.abort(),
+      };
       const newest = new Map<string, number>();
       let lastId = '';
       /** Kinds of lines that the last mark can explain. */
@@ -97,28 +119,21 @@ describe.skipIf(reason !== undefined)(
       void (async () => {
         while (!stop.signal.aborted) {
           try {
-            const headers = {
-              authorization: `Bearer ${token}`,
-              accept: 'text/event-stream',
-              'last-event-id': lastId,
-            };
+            connection = new AbortController();
             const answer = await fetch(`${world.berth.url}/api/projects/${project}/logs?tail=0`, {
-              headers,
-              signal: stop.signal,
+              headers: {
+                authorization: `Bearer ${token}`,
+                accept: 'text/event-stream',
+                'last-event-id': lastId,
+              },
+              signal: AbortSignal.any([stop.signal, connection.signal]),
             });
-            let rest = '';
-            for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-              const blocks = (rest + part).split('\n\n');
-              rest = blocks.pop() ?? '';
-              for (const block of blocks) {
-                const field = (name: string): string =>
-                  new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
-                if (field('data') !== '') take(field('event'), JSON.parse(field('data')));
-                if (field('id') !== '') lastId = field('id');
-              }
+            for await (const { event, id, data } of readFrames(answer)) {
+              take(event, JSON.parse(data));
+              lastId = id ?? lastId;
             }
           } catch {
-            // The control plane restarts.
+            // The control plane restarts, or the viewer disconnects.
           }
           await sleep(100);
         }
@@ -126,16 +141,56 @@ describe.skipIf(reason !== undefined)(
       return viewer;
     }
 
-    it('each line arrives once, or a gap is marked, over restarts of each part; the ends of containers are kept', async () => {
-      const { berth, git, engine } = world;
-      const { url } = await git.createRepo('ticker', app);
-      const project = await berth.createProject({
-        name: 'ticker',
+    async function createProject(name: string, script: string) {
+      const { url } = await world.git.createRepo(name, appOf(script));
+      return world.berth.createProject({
+        name,
         git_url: url,
-        domain_prefix: 'ticker',
+        domain_prefix: name,
         drain_seconds: 0,
         stop_grace_seconds: 1,
       });
+    }
+    const containerOf = async (deployment: string): Promise<string> => {
+      const filter = `label=berth.deployment=${deployment}`;
+      const { stdout } = await world.engine.docker(['ps', '-q', '--no-trunc', '--filter', filter]);
+      return stdout.trim();
+    };
+    /** Number of readers that follow the log of a container. */
+    const followsOf = (container: string): number =>
+      shim.inProgress(new RegExp(`^GET /containers/${container}/logs\\?.*follow=true`));
+
+    it('stdout and stderr arrive in the order of the engine, each line once, also if the viewer resumes in the middle', async () => {
+      const { berth, engine } = world;
+      const project = await createProject('both', BOTH);
+      const deployment = await berth.settled(await berth.deploy(project));
+      const container = await containerOf(deployment.id);
+      const viewer = follow(project.id);
+      await waitFor('the log is followed', async () => followsOf(container) === 1);
+      await engine.docker(['exec', container, 'touch', '/tmp/begin']);
+      for (const count of [1_000, 2_500, 4_000]) {
+        await waitFor(`${count} lines`, async () => viewer.lines.length >= count);
+        viewer.disconnect();
+      }
+      await waitFor('all lines', async () => viewer.lines.length >= 6_000, { deadlineMs: 60_000 });
+      const credentials = createRegistryCredentials({ configDir: engine.dockerConfigDir });
+      const client = createEngineClient({ dockerHost: engine.host, inherit: {}, credentials });
+      const printed = await lastLines(client, container, 10_000);
+      const shown = viewer.lines.map(({ stream, text }) => ({ stream, text }));
+      expect(shown).toEqual(printed);
+      const numbersOf = (stream: string) =>
+        shown.flatMap((line) => (line.stream === stream ? [Number(line.text)] : []));
+      for (const [stream, first] of [
+        ['stdout', 1],
+        ['stderr', 2],
+      ] as const)
+        expect(numbersOf(stream)).toEqual(Array.from({ length: 3_000 }, (_, i) => first + 2 * i));
+      expect(viewer.marks).toBe(0);
+    });
+
+    it('each line arrives once, or a gap is marked, over restarts of each part; the ends of containers are kept', async () => {
+      const { berth, engine } = world;
+      const project = await createProject('ticker', LOOP);
       const first = await berth.settled(await berth.deploy(project));
       expect(first.status).toBe('running');
       const viewers = [follow(project.id), follow(project.id)];
@@ -148,18 +203,8 @@ describe.skipIf(reason !== undefined)(
         );
       };
       await more('both viewers have lines', 50);
-      const container = (
-        await engine.docker([
-          'ps',
-          '-q',
-          '--no-trunc',
-          '--filter',
-          `label=berth.deployment=${first.id}`,
-        ])
-      ).stdout.trim();
-      expect(
-        shim.inProgress(new RegExp(`^GET /containers/${container}/logs\\?.*follow=true`)),
-      ).toBe(1);
+      const container = await containerOf(first.id);
+      expect(followsOf(container)).toBe(1);
 
       await berth.agents['node-1']?.stop();
       await berth.agents['node-1']?.start();

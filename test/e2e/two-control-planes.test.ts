@@ -13,7 +13,7 @@ import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApiError, type Client, createClient } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
-import { LOGS_CAPABILITY, type LostLines, type RuntimeLine } from '@berth/wire/runtime';
+import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import type { Task } from '@berth/wire/task';
 import { isSettled, LABELS } from '@berth/wire/vocabulary';
 import { service, type Service } from '@berth/testbed/platform';
@@ -21,11 +21,15 @@ import { type Applications, startApplications } from '@berth/testbed/application
 import { freePort } from '@berth/testbed/ports';
 import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { silentLogger } from '@berth/kit/log';
-import { readFrames } from '@berth/testbed/event-stream';
 import { waitFor } from '@berth/testbed/wait';
 import { createLogReaders } from '../../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../../packages/agent/src/secrets/redaction.ts';
 import { container } from '../../packages/agent/test/fake-engine.ts';
+import {
+  unexplainedGaps,
+  view,
+  type Viewer,
+} from '../../packages/control-plane/test/api/log-viewer.ts';
 import { createLogEngine } from '../log-engine.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
@@ -155,38 +159,6 @@ async function startRelay(ports: readonly number[]): Promise<{ port: number; sto
       for (const socket of open) socket.destroy();
     },
   };
-}
-
-type Seen = { numbers: number[]; unexplained: string[]; close(): void };
-/**
- * Follows the log of a project whose lines are numbers. `unexplained`: gaps and repetitions that no
- * `lost` explains.
- */
-async function followNumbers(url: string, project: string, token: string): Promise<Seen> {
-  const stop = new AbortController();
-  const headers = { authorization: `Bearer ${token}`, accept: 'text/event-stream' };
-  const answer = await fetch(`${url}/api/projects/${project}/logs?tail=1`, {
-    headers,
-    signal: stop.signal,
-  });
-  const seen: Seen = { numbers: [], unexplained: [], close: () => stop.abort() };
-  let isMarked = false;
-  const take = (event: string, data: LostLines | RuntimeLine): void => {
-    isMarked ||= event === 'lost';
-    if (event !== 'line' || !('text' in data)) return;
-    const [before, number] = [seen.numbers.at(-1), Number(data.text)];
-    const isExplained =
-      before === undefined || number === before + 1 || (isMarked && number > before);
-    if (!isExplained) seen.unexplained.push(`${before} to ${number}`);
-    isMarked = false;
-    seen.numbers.push(number);
-  };
-  void (async () => {
-    for await (const { event, data } of readFrames(answer))
-      take(event, JSON.parse(data) as LostLines | RuntimeLine);
-    // Its control plane was killed, or the test is over.
-  })().catch(() => undefined);
-  return seen;
 }
 
 describe.skipIf(reason !== undefined)(
@@ -388,6 +360,7 @@ describe.skipIf(reason !== undefined)(
           listContainers: async () => [printing],
           redactOf: async () => createRedact([]),
           nodeId: () => node_id,
+          onRestart: () => undefined,
           log: silentLogger(),
         });
         const stop = new AbortController();
@@ -407,26 +380,35 @@ describe.skipIf(reason !== undefined)(
           }
         })();
         let printed = 0;
-        const timer = setInterval(() => engine.print(String(++printed)), 5);
-        const viewers: Seen[] = [];
+        const timer = setInterval(() => engine.print(`line ${++printed}`), 5);
+        const viewers: Viewer[] = [];
+        const follow = async (i: number): Promise<Viewer> => {
+          const viewer = await view(at(urls, i), project.id, token, '?tail=1');
+          viewers.push(viewer);
+          return viewer;
+        };
         try {
           // The agent's reader has sent lines before the other viewer comes.
-          const dying = await followNumbers(at(urls, 0), project.id, token);
-          viewers.push(dying);
-          await waitFor('the first viewer has lines', async () => dying.numbers.length > 20, {
+          const dying = await follow(0);
+          await waitFor('the first viewer has lines', async () => dying.of('line').length > 20, {
             deadlineMs: 30_000,
           });
-          const stays = await followNumbers(at(urls, 1), project.id, token);
-          viewers.push(stays);
-          await waitFor('the second viewer has lines', async () => stays.numbers.length > count, {
-            deadlineMs: 30_000,
-          });
+          const stays = await follow(1);
+          await waitFor(
+            'the second viewer has lines',
+            async () => stays.of('line').length > count,
+            {
+              deadlineMs: 30_000,
+            },
+          );
           await at(planes, 0).crash();
-          const goal = printed + 200;
-          await waitFor('lines after the kill', async () => (stays.numbers.at(-1) ?? 0) > goal, {
-            deadlineMs: 30_000,
-          });
-          expect([dying.unexplained, stays.unexplained]).toEqual([[], []]);
+          const goal = `line ${printed + 200}`;
+          await waitFor(
+            'lines after the kill',
+            async () => stays.of('line').some(({ text }) => text === goal),
+            { deadlineMs: 30_000 },
+          );
+          expect(viewers.map((viewer) => unexplainedGaps(viewer))).toEqual([[], []]);
         } finally {
           clearInterval(timer);
           for (const viewer of viewers) viewer.close();

@@ -12,6 +12,7 @@ import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { DATASET_PINS } from '@berth/wire/data-copies';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
@@ -432,7 +433,7 @@ function createNodeRegistration(
       ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
-      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
         ? [CAN_SECRET_FILES]
         : []),
@@ -441,6 +442,8 @@ function createNodeRegistration(
     ],
     storage: parts.storage.read,
     engine: parts.engineStatus,
+    machine: parts.machine,
+    labels: config.NODE_LABELS,
     health: parts.shownHealth,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,

@@ -21,6 +21,14 @@ import {
 import { failPoints } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
+import {
+  isLabelKey,
+  isLabelValue,
+  LABEL_KEY_RULE,
+  LABEL_VALUE_RULE,
+  type Labels,
+  MAX_LABELS,
+} from '@berth/wire/machine';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 import { type Range, rangeOf } from './engine/networks.ts';
 import type { Ports } from './engine/port-rule.ts';
@@ -95,6 +103,22 @@ const words: Parser<string[]> = (t) => {
   const all = t.split(/\s+/).filter((word) => word !== '');
   if (all.length === 0) throw new Error('must name a command');
   return all;
+};
+const labels: Parser<Labels> = (t) => {
+  const pairs = list(t).map((entry): [string, string] => {
+    const at = entry.indexOf('=');
+    if (at === -1) throw new Error(`must be name=value, separated by commas, not "${entry}"`);
+    return [entry.slice(0, at).trim(), entry.slice(at + 1).trim()];
+  });
+  for (const [key, value] of pairs) {
+    if (!isLabelKey(key)) throw new Error(`the name of a label ${LABEL_KEY_RULE}, not "${key}"`);
+    if (!isLabelValue(value))
+      throw new Error(`the value of the label ${key} ${LABEL_VALUE_RULE}, not "${value}"`);
+  }
+  const repeated = pairs.find(([key], i) => pairs.findIndex(([other]) => other === key) < i);
+  if (repeated !== undefined) throw new Error(`the label ${repeated[0]} must be named only once`);
+  if (pairs.length > MAX_LABELS) throw new Error(`must have at most ${MAX_LABELS} labels`);
+  return Object.fromEntries(pairs);
 };
 const ipv4List: Parser<string[]> = (t) => {
   const wrong = list(t).filter(
@@ -180,6 +204,13 @@ export const AGENT_SETTINGS = {
     doc: 'Name under which the node registers; the same name and role register as the same node',
     shown: 'the host name',
     parse: text,
+  },
+  NODE_LABELS: {
+    doc:
+      'Labels of this node that projects can require, as name=value, comma-separated: ' +
+      'zone=a,disk=nvme; labels that an admin sets win (docs/placement.md)',
+    shown: 'none',
+    parse: labels,
   },
   DOCKER_HOST: {
     doc: 'Address of the container engine, in the format of the docker command',

@@ -39,6 +39,7 @@ import { createDocker } from './engine/create-docker.ts';
 import type { Docker } from './engine/docker.ts';
 import { createEngineClient, type EngineClient } from './engine/engine-client.ts';
 import { createEngineStatus, type EngineStatus } from './engine/engine-status.ts';
+import { createReadMachine, type ReadMachine } from './engine/machine.ts';
 import { createImageSizes } from './engine/engine-use.ts';
 import { createShownHealth, type ShownHealth } from './engine/health-check.ts';
 import { createHostPorts, type HostPorts } from './engine/host-ports.ts';
@@ -94,6 +95,7 @@ type EngineParts = {
   ids: NodeIds;
   listContainers: ListNodeContainers;
   engineStatus: EngineStatus;
+  machine: ReadMachine;
   secretFiles: SecretFiles;
   exits: Exits;
   shownHealth: ShownHealth;
@@ -249,6 +251,7 @@ async function createEngineParts(
     ids,
     listContainers,
     engineStatus: createEngineStatus(docker),
+    machine: createReadMachine(engineClient, { hasDevices: config.NODE_ROLE === 'deploy', log }),
     secretFiles,
     exits,
     shownHealth: createShownHealth(redactOf, log),

@@ -86,3 +86,15 @@ it('PUBLISH_PORTS is a range that no small service has, and large enough to rota
       /PUBLISH_PORTS: must be a first and a last port/,
     );
 });
+it('NODE_LABELS has names and values; an error names the rule', () => {
+  const labels = (NODE_LABELS: string) => readConfig({ ...good, NODE_LABELS }).NODE_LABELS;
+  expect(readConfig(good).NODE_LABELS).toBeUndefined();
+  expect(labels('zone=a, example.com/disk=nvme')).toEqual({
+    zone: 'a',
+    'example.com/disk': 'nvme',
+  });
+  expect(() => labels('zone')).toThrow(/NODE_LABELS: must be name=value/);
+  expect(() => labels('-zone=a')).toThrow(/NODE_LABELS: the name of a label must have letters/);
+  expect(() => labels('zone=a b')).toThrow(/NODE_LABELS: the value of the label zone must have/);
+  expect(() => labels('zone=a,zone=b')).toThrow(/the label zone must be named only once/);
+});

@@ -111,7 +111,7 @@ function matches(pattern: string, call: string): boolean {
 
 async function readRequest(message: IncomingMessage): Promise<EngineRequest> {
   const url = new URL(message.url ?? '', 'http://engine');
-  const [, version = '', path = ''] = /^\/v([\d.]+)(\/.*)$/.exec(url.pathname) ?? [];
+  const [, version = '', path = ''] = /^(?:\/v([\d.]+))?(\/.*)$/.exec(url.pathname) ?? [];
   const parts: Buffer[] = [];
   for await (const part of message as AsyncIterable<Buffer>) parts.push(part);
   const text = Buffer.concat(parts).toString('utf8');

@@ -155,7 +155,14 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     ).toEqual({
       status: 'ready',
       reasons: [],
+      refusal: null,
       notes: [expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set')],
+      warnings: [
+        {
+          kind: 'setting_missing',
+          text: expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set'),
+        },
+      ],
     });
     const metrics = await (
       await fetch(`http://127.0.0.1:${site.agent.healthPort()}/metrics`)

@@ -99,6 +99,7 @@ describe('names of the server', () => {
       'shell',
       'name',
       'domain',
+      'label',
       'from',
       'to',
       'file',

@@ -277,6 +277,8 @@ describe('--json', () => {
       'node show node-1',
       'node cordon node-1',
       'node uncordon node-1',
+      'node label node-1 zone=a',
+      'node label node-1 zone-',
       'node cache node-1',
       'node disk node-1',
       'node volumes node-1',

@@ -36,6 +36,7 @@ export const limitsOf = (config: Config): Limits => ({
     missing: config.PLACEMENT_WEIGHT_MISSING,
     free: config.PLACEMENT_WEIGHT_FREE,
   },
+  memoryOvercommit: config.MEMORY_OVERCOMMIT,
 });
 
 export function apiSettingsOf(

@@ -127,6 +127,13 @@ const ageRecipients: Parser<string[]> = (t) => {
   if (wrong !== undefined) throw new Error(`"${wrong}" is no age recipient (age1…)`);
   return recipients;
 };
+const overcommit: Parser<number> = (t) => {
+  const n = Number(t);
+  if (t.trim() === '' || !(n >= 0.1 && n <= 100))
+    throw new Error(`must be a number from 0.1 to 100, not "${t}"`);
+  return n;
+};
+
 const weight: Parser<number> = (t) => {
   const n = Number(t);
   if (t.trim() === '' || !Number.isFinite(n) || n < 0)
@@ -396,6 +403,13 @@ export const SETTINGS = {
     doc: 'Points that each free byte adds to the score',
     default: '0.0000001',
     parse: weight,
+  },
+  MEMORY_OVERCOMMIT: {
+    doc:
+      'Part of the memory of a node that the memory limits of its containers may use together: ' +
+      '1 is all of it, 1.5 allows half as much again (docs/placement.md)',
+    default: '1',
+    parse: overcommit,
   },
   AUTH_SERVICE_URL: {
     doc:

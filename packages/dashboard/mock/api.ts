@@ -637,6 +637,18 @@ const HANDLERS: Handlers = {
       query,
     ),
   getNode: nodeOf,
+  patchNode: (call) => {
+    const of = nodeOf(call);
+    const patch = call.body['labels'] as Record<string, string | null>;
+    const kept = (labels: Record<string, string | null>): Record<string, string> =>
+      Object.fromEntries(
+        Object.entries(labels).filter((entry): entry is [string, string] => entry[1] !== null),
+      );
+    return changeNode(call, 'labelled', {
+      labels: kept({ ...of.labels, ...patch }),
+      admin_labels: kept({ ...of.admin_labels, ...patch }),
+    });
+  },
   cordonNode: (call) => changeNode(call, 'cordoned', { schedulable: false }),
   uncordonNode: (call) => changeNode(call, 'uncordoned', { schedulable: true, drain: null }),
   drainNode: (call) =>

@@ -54,7 +54,7 @@ const FIELDS: Readonly<Record<string, readonly string[]>> = {
     ...['CapDrop', 'LogConfig', 'Mounts', 'NetworkMode', 'PortBindings', 'RestartPolicy'],
     'SecurityOpt',
   ],
-  Resources: ['Memory', 'MemorySwap', 'NanoCpus', 'PidsLimit'],
+  Resources: ['DeviceRequests', 'Memory', 'MemorySwap', 'NanoCpus', 'PidsLimit'],
   ImageConfig: [
     ...['User', 'Entrypoint', 'Cmd', 'ExposedPorts', 'Volumes', 'Healthcheck', 'Shell', 'Env'],
   ],
@@ -63,7 +63,7 @@ const FIELDS: Readonly<Record<string, readonly string[]>> = {
   Mount: ['Target', 'Source', 'Type', 'ReadOnly'],
   Network: ['Created', 'Id', 'IPAM', 'Labels', 'Name', 'Options'],
   NetworkSettings: ['Ports'],
-  SystemInfo: ['DockerRootDir', 'RegistryConfig'],
+  SystemInfo: ['DockerRootDir', 'MemTotal', 'NCPU', 'RegistryConfig'],
   RegistryServiceConfig: ['InsecureRegistryCIDRs', 'IndexConfigs'],
   SystemVersion: ['ApiVersion', 'Arch', 'MinAPIVersion', 'Version'],
 };

@@ -118,6 +118,7 @@ export const ACTIONS = {
   scan: { route: 'scanDataset', on: 'dataset' },
   accept_loss: { route: 'scanDataset', on: 'dataset' },
   delete_dataset: { route: 'deleteDataset', on: 'dataset' },
+  label_node: { route: 'patchNode', on: 'node' },
   cordon: { route: 'cordonNode', on: 'node' },
   uncordon: { route: 'uncordonNode', on: 'node' },
   drain: { route: 'drainNode', on: 'node' },

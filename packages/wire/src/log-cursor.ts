@@ -24,16 +24,19 @@ export const LogCursor = Type.Object({
 });
 export type LogCursor = Static<typeof LogCursor>;
 
-/**
- * Returns whether the cursors can be compared: they belong to one container, or a container is
- * unknown.
- */
-export const isSameRun = (a: LogCursor, b: LogCursor): boolean =>
-  a.run === b.run || a.run === '' || b.run === '';
-
 /** Returns whether cursor `a` comes after `b` in the log of one container. */
 export const isAfter = (a: LogCursor, b: LogCursor): boolean =>
   a.at === b.at ? a.ordinal > b.ordinal : a.at > b.at;
+
+/**
+ * Returns whether a reader that has the lines up to `last` also has the lines up to `cursor`.
+ * Cursors can be compared if they belong to one container, or a container is unknown.
+ */
+export const covers = (last: LogCursor | null, cursor: LogCursor | null): boolean =>
+  last !== null &&
+  cursor !== null &&
+  (last.run === cursor.run || last.run === '' || cursor.run === '') &&
+  !isAfter(cursor, last);
 
 export type CursorCounter = (at: string) => LogCursor;
 

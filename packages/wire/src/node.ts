@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { DatasetPins } from './data-copies.ts';
 import { CopyProgress } from './dataset.ts';
+import { MACHINE_REPORT, MACHINE_VIEW } from './machine.ts';
 import { ObservedPressure } from './metrics.ts';
 import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
@@ -245,6 +246,7 @@ export const NodeRegister = Type.Object({
       }),
     ),
   ),
+  ...MACHINE_REPORT,
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
@@ -432,6 +434,7 @@ export const Node = Type.Object({
   agent_version: orNull(Type.String()),
   max_builds: Type.Integer(),
   arch: orNull(Type.String()),
+  ...MACHINE_VIEW,
   engine: orNull(NodeEngine),
   capabilities: orNull(Type.Array(Type.String(), { description: 'null if the agent sends none' })),
   disk: orNull(NodeDisk),

@@ -4,6 +4,7 @@ import { MAX_DATA_COPIES } from './data-copies.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
+import { Requires } from './machine.ts';
 import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
@@ -178,6 +179,7 @@ const settable = {
   start_seconds: orNull(StartSeconds),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
+  requires: Requires,
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
   replace: literals(REPLACE_MODES),
@@ -237,6 +239,7 @@ export const PROJECT_DEFAULTS = {
   spread: 'nodes',
   sticky: false,
   on_node_lost: 'move',
+  requires: {},
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',

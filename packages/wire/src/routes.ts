@@ -24,6 +24,7 @@ import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
+import { NodePatch } from './machine.ts';
 import {
   CacheRoom,
   Node,
@@ -367,6 +368,17 @@ export const ROUTES = {
     scope: 'list',
     summary: 'Get a node',
     params: ByName,
+    status: 200,
+    answer: Node,
+  },
+  patchNode: {
+    method: 'PATCH',
+    path: '/api/nodes/:id',
+    who: 'admin',
+    scope: 'list',
+    summary: 'Set and remove labels of a node; they win over those of its agent',
+    params: ByName,
+    body: NodePatch,
     status: 200,
     answer: Node,
   },

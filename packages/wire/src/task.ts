@@ -122,6 +122,13 @@ export const DeployPayload = Type.Object({
   }),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
+  devices: Type.Optional(
+    Type.Array(Type.String(), {
+      description:
+        'CDI devices of the container, such as `nvidia.com/gpu=0`; sent only to agents with the ' +
+        'capability `devices`',
+    }),
+  ),
   stop_grace_seconds: Type.Integer(),
 });
 export type DeployPayload = Static<typeof DeployPayload>;

@@ -72,6 +72,8 @@ export type RunSpec = {
   secretEnv: Record<string, string>;
   memoryBytes: number | null;
   cpus: number | null;
+  /** CDI devices, such as `nvidia.com/gpu=0`. */
+  devices: readonly string[];
   pidsLimit: number;
   logMaxSize: string;
   logMaxFiles: number;

@@ -236,6 +236,15 @@ export interface EngineApi {
     answer: EngineApi['Network'];
   };
   'DELETE /networks/{id}': Record<string, never>;
+  DeviceRequest: {
+    Driver?: string;
+    Count?: number;
+    DeviceIDs?: string[];
+    Capabilities?: string[][];
+    Options?: {
+      [key: string]: string;
+    };
+  };
   Mount: {
     Target?: string;
     Source?: string;
@@ -250,6 +259,7 @@ export interface EngineApi {
   };
   Resources: {
     Memory?: number;
+    DeviceRequests?: EngineApi['DeviceRequest'][];
     MemorySwap?: number;
     NanoCpus?: number;
     PidsLimit?: number | null;
@@ -475,6 +485,8 @@ export interface EngineApi {
   };
   SystemInfo: {
     DockerRootDir?: string;
+    NCPU?: number;
+    MemTotal?: number;
     RegistryConfig?: EngineApi['RegistryServiceConfig'];
   };
   RegistryServiceConfig: {

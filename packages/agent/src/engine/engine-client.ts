@@ -27,6 +27,8 @@ export type CallOptions<K extends Call> = {
   /** Value of the header X-Registry-Auth. */
   registryAuth?: string;
   signal?: AbortSignal | undefined;
+  /** Uses the newest API version of the engine, for fields that NEWEST does not have. */
+  newestVersion?: boolean;
   /** Timeout in ms for the whole answer; 60 s by default. Null disables the timeout. */
   timeoutMs?: number | null;
 };
@@ -188,7 +190,15 @@ function isOlder(version: string, than: string): boolean {
 
 function exchangeOf<K extends Call>(
   call: K,
-  { params, query, body, registryAuth, signal, timeoutMs = TIMEOUT_MS }: CallOptions<K>,
+  {
+    params,
+    query,
+    body,
+    registryAuth,
+    signal,
+    newestVersion = false,
+    timeoutMs = TIMEOUT_MS,
+  }: CallOptions<K>,
   version: string,
   isStream: boolean,
 ): Exchange {
@@ -200,7 +210,7 @@ function exchangeOf<K extends Call>(
     call,
     isAlone: isStream || method !== 'GET',
     method,
-    path: `/v${version}${fillIn(template, params ?? {})}?${search.toString()}`,
+    path: `${newestVersion ? '' : `/v${version}`}${fillIn(template, params ?? {})}?${search.toString()}`,
     body: body === undefined ? null : JSON.stringify(body),
     headers: defined({
       'content-type': body === undefined ? undefined : 'application/json',

@@ -93,6 +93,7 @@ export function createBody(spec: RunSpec): CreateBody {
       // With NET_RAW, a container could forge packets of its neighbours.
       CapDrop: ['NET_RAW'],
       ...limitsOf(spec),
+      ...devicesOf(spec),
       RestartPolicy: { Name: 'no' },
       LogConfig: {
         Type: 'json-file',
@@ -109,6 +110,10 @@ const limitsOf = ({ pidsLimit, memoryBytes, cpus }: RunSpec) => ({
   MemorySwap: memoryBytes ?? 0,
   NanoCpus: Math.round((cpus ?? 0) * 1e9),
 });
+
+/** The engine resolves the names as `docker run --device` does. */
+const devicesOf = ({ devices }: RunSpec) =>
+  devices.length === 0 ? {} : { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: [...devices] }] };
 
 const mountOf = ({ source, target, readonly }: Mount) => ({
   Type: 'bind' as const,

@@ -8,6 +8,7 @@ import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import type { DatasetPins } from '@berth/wire/data-copies';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
+import type { Labels } from '@berth/wire/machine';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
@@ -16,6 +17,7 @@ import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from '../engine/engine-status.ts';
 import type { PortGuard } from '../engine/port-guard.ts';
 import type { ShownHealth } from '../engine/health-check.ts';
+import type { ReadMachine } from '../engine/machine.ts';
 import { type ListNodeContainers, type NodeIds } from '../engine/node-ids.ts';
 import { observe, toObserved } from '../engine/observe.ts';
 import type { Meter } from '../usage/meter.ts';
@@ -52,6 +54,10 @@ export type RegistrationDeps = {
   /** Starts containers that are stopped after an engine restart. */
   revive: Revival['revive'];
   engine: EngineStatus;
+  /** Reads CPUs, memory and devices. */
+  machine: ReadMachine;
+  /** NODE_LABELS. */
+  labels: Labels | undefined;
   /** Results of the images' HEALTHCHECKs. */
   health: ShownHealth;
   /** Returns the disk use; null before the first count. */
@@ -175,10 +181,11 @@ async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegi
   // Read this before listing the containers: otherwise, a list that arrives late would seem newer
   // than it is.
   const last_answer_at = state.lastAnswerAt;
-  const [host_ip, storage, containers, cached, volumes] = await Promise.all([
+  const [host_ip, storage, containers, machine, cached, volumes] = await Promise.all([
     state.hostIp(),
     state.storage(signal),
     observedContainers(state, signal),
+    state.machine(signal),
     inventory?.cached(),
     state.volumes?.reported(),
   ]);
@@ -193,8 +200,10 @@ async function bodyOf(state: Registering, signal: AbortSignal): Promise<NodeRegi
     last_answer_at,
     boot_id: state.credentials.bootId,
     arch: engine.arch(),
+    ...machine,
     ...defined({
       free_storage: storage.free ?? undefined,
+      labels: state.labels,
       cached,
       copy_rate: inventory === null ? undefined : inventory.copyRate(),
       containers,

@@ -36,13 +36,11 @@ export type ExitsOptions = {
   /** Tells whether a container belongs to this node. */
   isOwn: (container: Container) => boolean;
   log: Logger;
-  /** Maximum time in ms that a removal waits until the log is read. */
-  readMs?: number;
-  /** Maximum time in ms that a removal waits for the control plane's answer. */
-  answerMs?: number;
 };
 
+/** Maximum time in ms that a removal waits until the log is read. */
 const READ_MS = 5_000;
+/** Maximum time in ms that a removal waits for the control plane's answer. */
 const ANSWER_MS = 2_000;
 const MAX_QUEUED = 50;
 const MAX_KNOWN = 2_000;
@@ -204,25 +202,27 @@ async function send(
   change: (read: ExitReport) => ExitReport,
 ): Promise<void> {
   const { options, ending, queue } = reporter;
-  const { log, readMs = READ_MS, answerMs = ANSWER_MS } = options;
-  const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(readMs)]);
+  const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(READ_MS)]);
   try {
     queue.push(change(await readReport(options, container, until, signal)));
   } catch (err) {
     reporter.reportedRuns.delete(runKey(container));
     if (!ending.signal.aborted)
-      log.debug({ err, container: container.name }, 'reading the end of a container failed');
+      options.log.debug(
+        { err, container: container.name },
+        'reading the end of a container failed',
+      );
     return;
   }
   if (queue.length > MAX_QUEUED) {
     queue.shift();
-    log.warn(
+    options.log.warn(
       { waiting: MAX_QUEUED },
       'the oldest report of an ended container was dropped: the control plane takes none',
     );
   }
   reporter.sending ??= sendQueue(reporter).finally(() => (reporter.sending = null));
-  await Promise.race([reporter.sending, pause(answerMs, ending.signal).catch(() => undefined)]);
+  await Promise.race([reporter.sending, pause(ANSWER_MS, ending.signal).catch(() => undefined)]);
 }
 
 async function readReport(

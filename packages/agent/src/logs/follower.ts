@@ -9,7 +9,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
-import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { messageOf } from '@berth/kit/message-of';
 import { createCursorCounter, isAfter, type LogCursor } from '@berth/wire/log-cursor';
@@ -21,26 +20,17 @@ import {
 } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
-import { isTransient } from '../link/retry.ts';
-import { createShownText, type ShownText } from '../secrets/shown-text.ts';
+import { retryUntilAnswered } from '../link/retry.ts';
+import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
-import { type Budget, createBudget, type Rate } from './budget.ts';
+import { type Budget, createBudget } from './budget.ts';
 import { engineTime, hasCursorTime, type CursorLine, runOf, sinceOf } from './history.ts';
-import { createLineReader, type RawLine } from './line-reader.ts';
-import {
-  addLine,
-  createOutbox,
-  dropLine,
-  flush,
-  hasRoom,
-  type Outbox,
-  type Segment,
-  takeBatch,
-} from './outbox.ts';
+import { createLineReader } from './line-reader.ts';
+import { addLine, createOutbox, dropLine, type Outbox, takeBatch } from './outbox.ts';
 import type { RedactOf } from '../secrets/secrets-of.ts';
 
-export type Batch = Omit<LogBatch, 'node_id'>;
+export type Batch = Omit<LogBatch, 'node_id' | 'now'>;
 export type SendBatch = (key: string, batch: Batch, signal: AbortSignal) => Promise<LogBatchAnswer>;
 export type FollowerDeps = {
   docker: Pick<Docker, 'logs'>;
@@ -49,18 +39,15 @@ export type FollowerDeps = {
   send: SendBatch;
   /** Budget that all followers of the node share. */
   nodeBudget: Budget;
-  rate?: Rate;
   /** Called when the engine has restarted the container. */
-  onRestart?: (container: Container, startedAt: string) => void;
+  onRestart: (container: Container, startedAt: string) => void;
   log: Logger;
-  flushMs?: number;
-  lookMs?: number;
   /** Clock of this node in ms. */
-  now?: () => number;
+  now: () => number;
 };
 export type Follower = { stop(): void; done: Promise<void> };
 
-export const FOLLOWER_RATE: Rate = { lines: 6_000, bytes: 1_500_000 };
+const FOLLOWER_RATE = { lines: 6_000, bytes: 1_500_000 };
 const BURST_SECONDS = 1.5;
 const FLUSH_MS = 200;
 const KEEP_ALIVE_MS = 5_000;
@@ -77,15 +64,12 @@ type Following = {
   deps: FollowerDeps;
   signal: AbortSignal;
   epoch: string;
-  now: () => number;
-  flushMs: number;
   budget: Budget;
   box: Outbox;
   /** The newest line that was read, whether it was sent or dropped. */
   last: LogCursor | null;
   /** Time at which the log was first wanted. If no line is known, the first read begins here. */
   wantedSince: string;
-  shown: ShownText;
   problem: string | null;
   hasEnded: boolean;
 };
@@ -93,19 +77,15 @@ type Following = {
 export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   const stopping = new AbortController();
   const stop = (): void => stopping.abort(new Error('the log is not wanted any more'));
-  const now = deps.now ?? Date.now;
   const following: Following = {
     want,
     deps,
     signal: stopping.signal,
     epoch: randomUUID(),
-    now,
-    flushMs: deps.flushMs ?? FLUSH_MS,
-    budget: createBudget(deps.rate ?? FOLLOWER_RATE, BURST_SECONDS),
+    budget: createBudget(FOLLOWER_RATE, BURST_SECONDS),
     box: createOutbox(),
     last: null,
-    wantedSince: engineTime(now() - (want.since_ago_ms ?? 0) - EARLIER_MS),
-    shown: createShownText((text) => text),
+    wantedSince: engineTime(deps.now() - (want.since_ago_ms ?? 0) - EARLIER_MS),
     problem: null,
     hasEnded: false,
   };
@@ -147,35 +127,39 @@ async function readAll(following: Following): Promise<void> {
       previous = container;
       await read(following, container);
     }
-    const wait = (deps.lookMs ?? LOOK_MS) * 2 ** Math.min(looks++, 4);
+    const wait = LOOK_MS * 2 ** Math.min(looks++, 4);
     await pause(Math.min(MOST_LOOK_MS, wait), signal);
   }
 }
 
 function sayRestart(deps: FollowerDeps, previous: Container | null, container: Container): void {
   if (previous?.id !== container.id || previous.startedAt === null) return;
-  if (previous.startedAt !== container.startedAt) deps.onRestart?.(container, previous.startedAt);
+  if (previous.startedAt !== container.startedAt) deps.onRestart(container, previous.startedAt);
 }
 
-/** The position at which a read begins, and the last line that was read before. */
+/** The position at which a read begins. */
 type Begin = {
   since: string | null;
-  /** The read skips the lines up to this cursor, which must be in the log. */
+  /** The read skips the lines up to this cursor; null if all further lines are new. */
   after: LogCursor | null;
-  /** True if the line of `after` was found; null if the first line of the read decides this. */
-  isMet: boolean | null;
+  /** True if the log has the line of `after`, as far as the read knows yet. */
+  isMet: boolean;
 };
 
 async function read(following: Following, container: Container): Promise<void> {
   const { deps, signal, box } = following;
-  following.shown = createShownText(await deps.redactOf(container));
-  flush(box);
+  const shown = createShownText(await deps.redactOf(container));
   const begin = await beginOf(following, container);
   const cursorOf = createCursorCounter(runOf(container));
+  let cursor: LogCursor;
   let message: string | null = null;
   const reader = createLineReader({
-    mayTake: (bytes, at) => passLine(following, begin, cursorOf(at), bytes),
-    onLine: (line) => take(following, line),
+    mayTake(bytes, at) {
+      cursor = cursorOf(at);
+      return passLine(following, begin, cursor, bytes);
+    },
+    onLine: (line) =>
+      addLine(box, { ...line, text: shown(line.text, MAX_LINE_CHARS, true), cursor }),
     onMessage: (text) => (message ??= text),
   });
   const failed = await deps.docker.logs(container.id, {
@@ -192,22 +176,20 @@ async function read(following: Following, container: Container): Promise<void> {
 }
 
 async function beginOf(following: Following, container: Container): Promise<Begin> {
-  const { box, last, want, wantedSince } = following;
+  const { box, last, want, wantedSince, deps } = following;
   const run = runOf(container);
   // The container was started again, so all lines of this run are new.
   if (last !== null && last.run !== run) return { since: null, after: null, isMet: true };
   const after = last ?? wantedAfter(want, wantedSince, run);
-  if (after === null) {
-    box.link.after = { run, at: wantedSince, ordinal: -1 };
-    return { since: wantedSince, after: null, isMet: true };
-  }
-  if (last === null) box.link.after = after;
-  const since = sinceOf(after.at, following.now());
-  if (since !== null) return { since, after, isMet: null };
+  if (last === null) box.after = after ?? { run, at: wantedSince, ordinal: -1 };
+  if (after === null) return { since: wantedSince, after, isMet: true };
+  const since = sinceOf(after.at, deps.now());
+  if (since !== null) return { since, after, isMet: false };
   // The clock was set back: check whether the log still has the line.
-  const { docker } = following.deps;
-  const isMet = await hasCursorTime(docker, container, after.at, following.signal);
-  return isMet ? { since, after, isMet } : { since, after: resetTo(box), isMet: true };
+  if (await hasCursorTime(deps.docker, container, after.at, following.signal))
+    return { since, after, isMet: true };
+  box.before.reset = true;
+  return { since, after: null, isMet: true };
 }
 
 /**
@@ -221,17 +203,12 @@ function wantedAfter(want: LogWant, wantedSince: string, run: string): LogCursor
   return { run, at: want.after, ordinal: -1 };
 }
 
-function resetTo(box: Outbox): null {
-  box.link.reset = true;
-  return null;
-}
-
 /** Decides about the engine's next line: skips an old line, drops it or sends it. */
 function passLine(following: Following, begin: Begin, cursor: LogCursor, bytes: number): boolean {
-  if (isOld(following.box, begin, cursor)) return false;
-  following.last = cursor;
   const { box, budget, deps } = following;
-  if (!hasRoom(box, bytes) || !budget.has(bytes) || !deps.nodeBudget.has(bytes)) {
+  if (isOld(box, begin, cursor)) return false;
+  following.last = cursor;
+  if (box.isClosed || !budget.has(bytes) || !deps.nodeBudget.has(bytes)) {
     dropLine(box);
     return false;
   }
@@ -245,60 +222,48 @@ function passLine(following: Following, begin: Begin, cursor: LogCursor, bytes: 
  * `after`.
  */
 function isOld(box: Outbox, begin: Begin, cursor: LogCursor): boolean {
-  const { after } = begin;
-  if (after === null) return false;
-  if (begin.isMet === null && cursor.at === after.at) begin.isMet = true;
-  if (!isAfter(cursor, after)) return true;
-  if (begin.isMet === null) begin.after = resetTo(box);
-  begin.isMet = true;
+  if (begin.after === null) return false;
+  begin.isMet ||= cursor.at === begin.after.at;
+  if (!isAfter(cursor, begin.after)) return true;
+  box.before.reset ||= !begin.isMet;
+  begin.after = null;
   return false;
 }
 
-function take({ last, box }: Following, line: RawLine): void {
-  if (last !== null) addLine(box, { ...line, cursor: last });
-}
-
 async function sendAll(following: Following): Promise<void> {
-  const { box, signal, flushMs } = following;
+  const { box, signal } = following;
   let sentAt = -Infinity;
   while (!signal.aborted) {
-    flush(box);
-    const isLast = following.hasEnded && box.segments.length === 0;
-    if (box.segments.length > 0 || isLast || performance.now() - sentAt > KEEP_ALIVE_MS) {
-      const wait = await deliver(following, batchOf(following, takeBatch(box), isLast));
+    box.isClosed = false;
+    const isLast = following.hasEnded && box.waiting.length === 0;
+    if (box.waiting.length > 0 || isLast || performance.now() - sentAt > KEEP_ALIVE_MS) {
+      const wait = await deliver(following, nextBatch(following, isLast));
       sentAt = performance.now();
       if (isLast || wait === null) return;
-      await pause(box.segments.length > 0 ? wait : Math.max(wait, flushMs), signal);
-    } else await pause(flushMs, signal);
+      await pause(box.waiting.length > 0 ? wait : Math.max(wait, FLUSH_MS), signal);
+    } else await pause(FLUSH_MS, signal);
   }
 }
 
-function batchOf(following: Following, segment: Segment | null, isLast: boolean): Batch {
-  const { epoch, box, problem, shown } = following;
+function nextBatch({ epoch, box, last, problem }: Following, isLast: boolean): Batch {
+  const { lines, ...batch } = takeBatch(box);
   return {
     epoch,
-    first: segment?.first ?? box.next,
-    lines: (segment?.lines ?? []).map((line) => wireLine(line, shown)),
-    after: segment === null ? box.link.after : segment.after,
-    now: 0,
+    ...batch,
+    lines: lines.map(wireLine),
+    end: isLast,
     ...defined({
-      run: (segment?.lines[0]?.cursor ?? following.last ?? box.link.after)?.run,
-      gap: segment?.gap === true ? true : undefined,
-      reset: segment?.reset === true ? true : undefined,
-      end: isLast ? true : undefined,
+      run: (lines[0]?.cursor ?? last ?? batch.after)?.run,
       problem: problem?.slice(0, 500),
     }),
   };
 }
 
 /** Converts a line to its form in a batch. */
-export const wireLine = (
-  { at, stream, text, cursor }: CursorLine,
-  shown?: ShownText,
-): LogBatch['lines'][number] => ({
+export const wireLine = ({ at, stream, text, cursor }: CursorLine): LogBatch['lines'][number] => ({
   at,
   stream,
-  text: shown === undefined ? text : shown(text, MAX_LINE_CHARS, true),
+  text,
   ...defined({
     record: cursor.at === at ? undefined : cursor.at,
     ordinal: cursor.ordinal === 0 ? undefined : cursor.ordinal,
@@ -311,23 +276,20 @@ export const wireLine = (
  */
 async function deliver(following: Following, batch: Batch): Promise<number | null> {
   const { deps, want, signal, box } = following;
-  for (let attempt = 0; ; attempt += 1) {
-    try {
-      const answer = await deps.send(want.key, { ...batch, now: following.now() }, signal);
-      return answer.wanted ? answer.wait_ms : null;
-    } catch (err) {
-      if (signal.aborted) return null;
-      if (!isTransient(err)) {
-        deps.log.warn(
-          { err, deployment: want.deployment_id },
-          'the control plane refused lines of a runtime log; they are dropped',
-        );
-        return following.flushMs;
-      }
-      // Keep the waiting lines within their limits meanwhile.
-      flush(box);
-      await pause(backoff(attempt, { min: 250, max: 5_000 }), signal);
-    }
+  const send = (): Promise<LogBatchAnswer> => {
+    box.isClosed = false;
+    return deps.send(want.key, batch, signal);
+  };
+  try {
+    const { wanted, wait_ms } = await retryUntilAnswered(send, { signal, maxMs: 5_000 });
+    return wanted ? wait_ms : null;
+  } catch (err) {
+    if (signal.aborted) return null;
+    deps.log.warn(
+      { err, deployment: want.deployment_id },
+      'the control plane refused lines of a runtime log; they are dropped',
+    );
+    return FLUSH_MS;
   }
 }
 

@@ -1,7 +1,12 @@
 /** Reads a requested part of a log once, and sends it in batches. */
 import { randomUUID } from 'node:crypto';
 import { defined } from '@berth/kit/defined';
-import { MAX_BATCH_LINES, MAX_LINE_CHARS, type LogWant } from '@berth/wire/runtime';
+import {
+  MAX_BATCH_LINES,
+  MAX_LINE_CHARS,
+  type LogBatchAnswer,
+  type LogWant,
+} from '@berth/wire/runtime';
 import type { Docker } from '../engine/docker.ts';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
@@ -28,21 +33,17 @@ export async function sendHistory(
   ending: AbortSignal,
 ): Promise<void> {
   const signal = AbortSignal.any([ending, AbortSignal.timeout(READ_MS)]);
-  const { now } = deps;
-  const history = await readWanted(want, deps, now, signal);
+  const history = await readWanted(want, deps, signal);
   for (const batch of batchesOf(history)) {
-    const { wanted } = await retryUntilAnswered(
-      () => deps.send(want.key, { ...batch, now: now() }, signal),
-      { signal, maxMs: 1_000 },
-    );
+    const send = (): Promise<LogBatchAnswer> => deps.send(want.key, batch, signal);
+    const { wanted } = await retryUntilAnswered(send, { signal, maxMs: 1_000 });
     if (!wanted) return;
   }
 }
 
 async function readWanted(
   want: LogWant,
-  { docker, listContainers, redactOf }: HistorySenderDeps,
-  now: () => number,
+  { docker, listContainers, redactOf, now }: HistorySenderDeps,
   signal: AbortSignal,
 ): Promise<History> {
   const container = await containerOf(listContainers, want.deployment_id, signal);
@@ -78,15 +79,14 @@ function* batchesOf({ lines, leftOut, last, isReset, problem }: History): Genera
     yield {
       epoch,
       first,
-      lines: part.map((line) => wireLine(line)),
+      lines: part.map(wireLine),
       after: lines[first - 1]?.cursor ?? null,
-      now: 0,
+      reset: isReset && first === 0,
+      end,
+      left_out: leftOut,
+      last,
       ...defined({
         run: (part[0]?.cursor ?? last)?.run,
-        reset: isReset && first === 0 ? true : undefined,
-        end: end ? true : undefined,
-        left_out: end ? leftOut : undefined,
-        last: end ? last : undefined,
         problem: problem?.slice(0, 500),
       }),
     };

@@ -1,9 +1,9 @@
 /**
  * Queues the lines of a followed log for the control plane, as a chain of batches. Drops lines that
- * exceed the rate, or that do not fit while the control plane does not answer; the next batch
+ * exceed the rate, and the oldest ones while the control plane does not answer; the next batch
  * reports the gap before it.
- * After a dropped line, all lines up to the next flush are dropped too. A container that floods its
- * log therefore shows blocks of consecutive lines with one gap between them.
+ * After a dropped line, all lines are dropped until the queue is opened again. A container that
+ * floods its log therefore shows blocks of consecutive lines with one gap between them.
  */
 import type { LogCursor } from '@berth/wire/log-cursor';
 import { MAX_BATCH_LINES, MAX_LINE_CHARS } from '@berth/wire/runtime';
@@ -13,117 +13,78 @@ import type { CursorLine } from './history.ts';
 const MAX_WAITING = { lines: 10_000, bytes: 2 * 1024 * 1024 };
 const MAX_BATCH_BYTES = 512 * 1024;
 
-/** Consecutive lines of one container. */
-export type Segment = {
-  /** Number of the first line, counting dropped lines too. */
-  first: number;
-  after: LogCursor | null;
-  gap: boolean;
-  reset: boolean;
-  lines: CursorLine[];
-  bytes: number;
-};
+/** Describes what precedes a line: dropped lines, or a log without the line to begin after. */
+type Before = { dropped: number; reset: boolean };
+type Waiting = Before & { line: CursorLine };
 
 export type Outbox = {
-  segments: Segment[];
-  waiting: { lines: number; bytes: number };
-  /** Lines that were read since the last flush. */
-  fresh: CursorLine[];
-  freshBytes: number;
-  /** True if a line was dropped since the last flush: the lines after it are dropped too. */
+  waiting: Waiting[];
+  bytes: number;
   isClosed: boolean;
-  /** Dropped lines that are not numbered yet. */
-  dropped: number;
-  /** Number of the next line. */
+  /** Describes what precedes the next line. */
+  before: Before;
+  /** Number of the next line that is sent, counting dropped lines too. */
   next: number;
-  /** Describes what precedes the next segment. */
-  link: Pick<Segment, 'after' | 'gap' | 'reset'>;
+  /** Cursor of the line before the next line that is sent. */
+  after: LogCursor | null;
 };
 
 export const createOutbox = (): Outbox => ({
-  segments: [],
-  waiting: { lines: 0, bytes: 0 },
-  fresh: [],
-  freshBytes: 0,
+  waiting: [],
+  bytes: 0,
   isClosed: false,
-  dropped: 0,
+  before: { dropped: 0, reset: false },
   next: 0,
-  link: { after: null, gap: false, reset: false },
+  after: null,
 });
-
-/** Tells whether a line of this size fits now. */
-export const hasRoom = ({ isClosed, fresh, freshBytes }: Outbox, bytes: number): boolean =>
-  !isClosed && fresh.length < MAX_WAITING.lines && freshBytes + bytes <= MAX_WAITING.bytes;
 
 export function dropLine(box: Outbox): void {
   box.isClosed = true;
-  box.dropped += 1;
+  box.before.dropped += 1;
 }
 
 export function addLine(box: Outbox, line: CursorLine): void {
-  box.fresh.push(line);
-  box.freshBytes += sizeOf(line);
+  const { waiting, before } = box;
+  waiting.push({ ...before, line });
+  box.before = { dropped: 0, reset: false };
+  box.bytes += sizeOf(line);
+  if (waiting.length > MAX_WAITING.lines || box.bytes > MAX_WAITING.bytes) dropOldest(box);
 }
 
-/**
- * Turns the lines since the last flush into segments, and drops the oldest segments beyond the
- * limits.
- */
-export function flush(box: Outbox): void {
-  for (let from = 0; from < box.fresh.length; from += MAX_BATCH_LINES)
-    addSegment(box, box.fresh.slice(from, from + MAX_BATCH_LINES));
-  box.link.gap ||= box.isClosed;
-  [box.fresh, box.freshBytes, box.isClosed] = [[], 0, false];
+/** Drops an eighth of the lines, because each removal moves all others. */
+function dropOldest(box: Outbox): void {
+  const old = remove(box, Math.floor(box.waiting.length / 8));
+  const [oldest] = box.waiting;
+  if (oldest === undefined) return;
+  oldest.dropped += old.reduce((sum, { dropped }) => sum + dropped + 1, 0);
+  oldest.reset ||= old.some(({ reset }) => reset);
+}
+
+function remove(box: Outbox, count: number): Waiting[] {
+  const removed = box.waiting.splice(0, count);
+  box.bytes -= removed.reduce((sum, { line }) => sum + sizeOf(line), 0);
+  return removed;
+}
+
+/** Removes and returns the oldest consecutive lines of one container, up to one batch. */
+export function takeBatch(box: Outbox) {
+  const { waiting, next, after } = box;
+  const [head] = waiting;
+  if (head === undefined) return { first: next, after, gap: false, reset: false, lines: [] };
+  const { dropped, reset } = head;
+  let bytes = 0;
+  const end = waiting.findIndex(({ line, ...before }, i) => {
+    bytes += sizeOf(line);
+    if (i === 0) return false;
+    const isApart = before.dropped > 0 || before.reset || line.cursor.run !== head.line.cursor.run;
+    return isApart || i === MAX_BATCH_LINES || bytes > MAX_BATCH_BYTES;
+  });
+  const lines = remove(box, end === -1 ? waiting.length : end).map(({ line }) => line);
+  box.next += dropped + lines.length;
+  box.after = lines.at(-1)?.cursor ?? after;
   // A reader must begin with number 0: control plane 0.1.0 takes a batch with any other first
   // number for a batch of an older reader.
-  if (box.next > 0) [box.next, box.dropped] = [box.next + box.dropped, 0];
-  while (box.segments.length > 1 && isOver(box.waiting)) dropOldest(box);
+  return { first: next === 0 ? 0 : next + dropped, after, gap: dropped > 0, reset, lines };
 }
-
-function addSegment(box: Outbox, lines: CursorLine[]): void {
-  const bytes = lines.reduce((sum, line) => sum + sizeOf(line), 0);
-  box.segments.push({ first: box.next, ...box.link, lines, bytes });
-  box.waiting = { lines: box.waiting.lines + lines.length, bytes: box.waiting.bytes + bytes };
-  box.next += lines.length;
-  box.link = { after: lines.at(-1)?.cursor ?? null, gap: false, reset: false };
-}
-
-function dropOldest(box: Outbox): void {
-  const old = takeSegment(box);
-  const [oldest] = box.segments;
-  if (oldest === undefined || old === undefined) return;
-  oldest.gap = true;
-  oldest.reset ||= old.reset;
-}
-
-function takeSegment(box: Outbox): Segment | undefined {
-  const segment = box.segments.shift();
-  if (segment === undefined) return undefined;
-  const { lines, bytes } = box.waiting;
-  box.waiting = { lines: lines - segment.lines.length, bytes: bytes - segment.bytes };
-  return segment;
-}
-
-/** Removes and returns the oldest consecutive lines, up to one batch; null if no line waits. */
-export function takeBatch(box: Outbox): Segment | null {
-  const batch = takeSegment(box);
-  if (batch === undefined) return null;
-  for (let [next] = box.segments; next !== undefined && fits(batch, next); [next] = box.segments) {
-    batch.lines = [...batch.lines, ...next.lines];
-    batch.bytes += next.bytes;
-    takeSegment(box);
-  }
-  return batch;
-}
-
-const fits = (batch: Segment, next: Segment): boolean =>
-  !next.gap &&
-  !next.reset &&
-  batch.lines[0]?.cursor.run === next.lines[0]?.cursor.run &&
-  batch.lines.at(-1)?.cursor === next.after &&
-  batch.lines.length + next.lines.length <= MAX_BATCH_LINES &&
-  batch.bytes + next.bytes <= MAX_BATCH_BYTES;
 
 const sizeOf = ({ text }: CursorLine): number => Math.min(text.length, MAX_LINE_CHARS);
-const isOver = ({ lines, bytes }: Outbox['waiting']): boolean =>
-  lines > MAX_WAITING.lines || bytes > MAX_WAITING.bytes;

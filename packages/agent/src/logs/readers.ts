@@ -4,8 +4,9 @@
  * 10 s while it reads a log. A reader stops when the list no longer names it, or when no list
  * arrives for a minute.
  */
-import { defined } from '@berth/kit/defined';
+import { createLimit, type Limit } from '@berth/kit/limit';
 import type { Logger } from '@berth/kit/log';
+import { startLoop } from '@berth/kit/loop';
 import type { Client } from '@berth/wire/client';
 import type { LogWant } from '@berth/wire/runtime';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
@@ -22,7 +23,7 @@ export type LogReadersDeps = {
   redactOf: RedactOf;
   nodeId: () => string | null;
   /** Called when the engine has restarted a container whose log is being read. */
-  onRestart?: (container: Container, startedAt: string) => void;
+  onRestart: (container: Container, startedAt: string) => void;
   log: Logger;
   /** Clock of this node in ms. */
   now?: () => number;
@@ -36,108 +37,87 @@ export type LogReaders = {
 const NODE_RATE = { lines: 12_000, bytes: 3_000_000 };
 const MAX_FOLLOWERS = 16;
 const MAX_READS = 2;
-/** Maximum number of waiting reads. The control plane requests fewer. */
-const MAX_WAITING = 64;
 const LIST_MS = 10_000;
 const UNHEARD_MS = 60_000;
 
+type Deps = Required<LogReadersDeps>;
 type Work = {
-  deps: LogReadersDeps;
+  deps: Deps;
   ending: AbortController;
   send: SendBatch;
   nodeBudget: Budget;
   followers: Map<string, Follower>;
-  waiting: LogWant[];
   /**
    * Reads that have started, so that each is started only once although later lists still name it.
    */
   begun: Set<string>;
-  reads: number;
+  reads: Limit;
   tag: string | null;
-  listing: Promise<void> | null;
-  /** True if the wanted logs changed while the list was being requested. */
-  isStale: boolean;
   heardAt: number;
-  timer: NodeJS.Timeout | undefined;
+  /** Requests the list of wanted logs now. */
+  wake: () => void;
   running: Set<Promise<void>>;
 };
 
-export function createLogReaders(deps: LogReadersDeps): LogReaders {
+export function createLogReaders(given: LogReadersDeps): LogReaders {
+  const deps = { now: Date.now, ...given };
   const work: Work = {
     deps,
     ending: new AbortController(),
     send: (...batch) => sendBatch(deps, ...batch),
     nodeBudget: createBudget(NODE_RATE, 1),
     followers: new Map(),
-    waiting: [],
     begun: new Set(),
-    reads: 0,
+    reads: createLimit(MAX_READS),
     tag: null,
-    listing: null,
-    isStale: false,
     heardAt: performance.now(),
-    timer: undefined,
+    wake: () => loop.wake(),
     running: new Set(),
   };
+  const run = (signal: AbortSignal): Promise<void> => requestWants(work, signal);
+  const loop = startLoop({ name: 'wanted logs', periodMs: LIST_MS, run }, deps.log);
   return {
     wanted(tag) {
       if (tag === work.tag) return;
       work.tag = tag;
-      refresh(work);
+      work.wake();
     },
-    stop: () => stopAll(work),
+    async stop() {
+      work.ending.abort(new Error('the agent ends'));
+      stopFollowers(work);
+      await Promise.all([...work.running, loop.stop()]);
+    },
   };
 }
 
 function sendBatch(
-  { nodeId, client }: LogReadersDeps,
+  { nodeId, client, now }: Deps,
   ...[key, batch, signal]: Parameters<SendBatch>
 ): ReturnType<SendBatch> {
   const node_id = nodeId();
   if (node_id === null) throw new Error('the node has no id');
-  return client.call('agentLogBatch', { params: { key }, body: { ...batch, node_id }, signal });
+  const body = { ...batch, node_id, now: now() };
+  return client.call('agentLogBatch', { params: { key }, body, signal });
 }
 
-async function stopAll(work: Work): Promise<void> {
-  work.ending.abort(new Error('the agent ends'));
-  clearTimeout(work.timer);
-  for (const follower of work.followers.values()) follower.stop();
-  await Promise.all([...work.running, work.listing]);
+function stopFollowers({ followers }: Work): void {
+  for (const follower of followers.values()) follower.stop();
 }
 
-/** Requests the list of wanted logs, and again after 10 s while a log is being read. */
-function refresh(work: Work): void {
-  if (work.listing !== null) {
-    work.isStale = true;
-    return;
+/** Requests the list of wanted logs, if there are any. */
+async function requestWants(work: Work, signal: AbortSignal): Promise<void> {
+  const { client, nodeId, log } = work.deps;
+  const node_id = nodeId();
+  if (node_id === null || (work.tag === null && work.followers.size === 0)) return;
+  try {
+    const { items } = await client.call('agentLogWants', { query: { node_id }, signal });
+    work.heardAt = performance.now();
+    apply(work, items);
+  } catch (err) {
+    if (signal.aborted) return;
+    log.debug({ err }, 'requesting the wanted logs failed; will retry');
+    if (performance.now() - work.heardAt > UNHEARD_MS) stopFollowers(work);
   }
-  const { signal } = work.ending;
-  work.listing = requestWants(work)
-    .catch((err: unknown) => {
-      if (signal.aborted) return;
-      work.deps.log.debug({ err }, 'requesting the wanted logs failed; will retry');
-      if (performance.now() - work.heardAt > UNHEARD_MS)
-        for (const follower of work.followers.values()) follower.stop();
-    })
-    .finally(() => {
-      work.listing = null;
-      clearTimeout(work.timer);
-      if (signal.aborted) return;
-      if (work.isStale) {
-        work.isStale = false;
-        refresh(work);
-      } else if (work.tag !== null || work.followers.size > 0)
-        work.timer = setTimeout(() => refresh(work), LIST_MS).unref();
-    });
-}
-
-async function requestWants(work: Work): Promise<void> {
-  const node_id = work.deps.nodeId();
-  if (node_id === null) return;
-  const { signal } = work.ending;
-  const { items } = await work.deps.client.call('agentLogWants', { query: { node_id }, signal });
-  work.heardAt = performance.now();
-  apply(work, items);
 }
 
 /** Stops readers that are no longer wanted, and starts new ones. */
@@ -145,60 +125,35 @@ function apply(work: Work, items: readonly LogWant[]): void {
   const wantedKeys = new Set(items.map(({ key }) => key));
   for (const [key, follower] of work.followers) if (!wantedKeys.has(key)) follower.stop();
   for (const key of work.begun) if (!wantedKeys.has(key)) work.begun.delete(key);
+  if (work.ending.signal.aborted) return;
   for (const want of items) {
-    if (work.ending.signal.aborted) return;
     if (want.mode === 'follow') follow(work, want);
-    else if (!work.begun.has(want.key) && work.waiting.length < MAX_WAITING) {
+    else if (!work.begun.has(want.key)) {
       work.begun.add(want.key);
-      work.waiting.push(want);
+      track(work, read(work, want));
     }
   }
-  readNext(work);
 }
 
 function follow(work: Work, want: LogWant): void {
   const { followers, deps, send, nodeBudget } = work;
   if (followers.has(want.key) || followers.size >= MAX_FOLLOWERS) return;
-  const { docker, listContainers, redactOf, log, onRestart, now } = deps;
-  const follower = startFollower(want, {
-    docker,
-    listContainers,
-    redactOf,
-    send,
-    nodeBudget,
-    log,
-    ...defined({ onRestart, now }),
-  });
+  const follower = startFollower(want, { ...deps, send, nodeBudget });
   followers.set(want.key, follower);
   const done = follower.done.finally(() => {
     followers.delete(want.key);
     // The log might have been wanted again meanwhile.
-    if (!work.ending.signal.aborted && work.tag !== null) refresh(work);
+    work.wake();
   });
   track(work, done);
 }
 
-function readNext(work: Work): void {
-  while (work.reads < MAX_READS) {
-    const want = work.waiting.shift();
-    if (want === undefined) return;
-    work.reads += 1;
-    track(work, read(work, want));
-  }
-}
-
-async function read(work: Work, want: LogWant): Promise<void> {
-  const { deps, ending, send } = work;
-  try {
-    const now = deps.now ?? Date.now;
-    await sendHistory(want, { ...deps, send, now }, ending.signal);
-  } catch (err) {
-    if (!ending.signal.aborted)
+async function read({ deps, ending, send, reads }: Work, want: LogWant): Promise<void> {
+  const { signal } = ending;
+  await reads(() => sendHistory(want, { ...deps, send }, signal), signal).catch((err: unknown) => {
+    if (!signal.aborted)
       deps.log.warn({ err, deployment: want.deployment_id }, 'reading a runtime log failed');
-  } finally {
-    work.reads -= 1;
-    readNext(work);
-  }
+  });
 }
 
 function track({ running }: Work, work: Promise<void>): void {

@@ -183,6 +183,7 @@ async function containerSpec(
     memoryBytes: memoryOf(deps, payload),
     network: await deps.networks.of(payload.project_id, task.node_id, context.signal),
     cpus: payload.cpus,
+    devices: payload.devices ?? [],
     pidsLimit: deps.pidsLimit,
     logMaxSize: deps.logMaxSize,
     logMaxFiles: deps.logMaxFiles,

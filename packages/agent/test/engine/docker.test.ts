@@ -28,6 +28,7 @@ const SPEC: RunSpec = {
   pidsLimit: 7,
   memoryBytes: null,
   cpus: null,
+  devices: [],
   logMaxSize: '1m',
   logMaxFiles: 2,
 };
@@ -39,6 +40,14 @@ it.each([
 ])('a mount reaches the engine with any character: %j', (mount) => {
   expect(createBody({ ...SPEC, mounts: [mount] }).HostConfig?.Mounts).toEqual([
     { Type: 'bind', Source: mount.source, Target: mount.target, ReadOnly: mount.readonly },
+  ]);
+});
+
+it('devices reach the engine as CDI names', () => {
+  expect(createBody(SPEC).HostConfig?.DeviceRequests).toBeUndefined();
+  const devices = ['nvidia.com/gpu=0', 'vendor.com/nic=eth1'];
+  expect(createBody({ ...SPEC, devices }).HostConfig?.DeviceRequests).toEqual([
+    { Driver: 'cdi', DeviceIDs: devices },
   ]);
 });
 

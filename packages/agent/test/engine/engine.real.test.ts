@@ -351,6 +351,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
           secretEnv: {},
           memoryBytes: null,
           cpus: null,
+          devices: [],
           pidsLimit: 64,
           logMaxSize: '1m',
           logMaxFiles: 1,

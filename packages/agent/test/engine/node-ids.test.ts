@@ -69,6 +69,8 @@ async function agent(given: { id: string }) {
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
     engine: createEngineStatus(engine.docker),
+    machine: async () => ({}),
+    labels: undefined,
     disk: () => null,
     limits: { publishIp: undefined, defaultMemory: undefined },
   });

@@ -44,6 +44,8 @@ async function registered(
       register: (send) => send({}, true),
     },
     hostIp: async () => '127.0.0.1',
+    machine: async () => ({}),
+    labels: undefined,
     storage: async () => ({ max: 1, free: 1 }),
     engine: {
       ask: async () => undefined,

@@ -1,10 +1,11 @@
 import { silentLogger } from '@berth/kit/log';
-import type { LogBatch, LogWant } from '@berth/wire/runtime';
+import type { LogWant } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
-import { createBudget, type Rate } from '../../src/logs/budget.ts';
-import { type Follower, startFollower } from '../../src/logs/follower.ts';
+import { createBudget } from '../../src/logs/budget.ts';
+import { type Batch, type Follower, startFollower } from '../../src/logs/follower.ts';
 import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
+import { addLine, createOutbox, takeBatch } from '../../src/logs/outbox.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import { createShownText } from '../../src/secrets/shown-text.ts';
 import type { ReadLogOptions } from '../../src/engine/docker.ts';
@@ -37,10 +38,10 @@ afterEach(() => {
  * Starts a follower whose engine answers `slowMs` later by the clock of the node. Returns its reads
  * and the lines that it sends.
  */
-function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, bytes: 1e9 }) {
+function start(want: Partial<LogWant>, slowMs = 0, bytes = 1e9) {
   const clock = { at: NOW };
   const reads: ReadLogOptions[] = [];
-  const sent: Omit<LogBatch, 'node_id'>[] = [];
+  const sent: Batch[] = [];
   follower = startFollower(
     { ...WANT, ...want },
     {
@@ -63,10 +64,9 @@ function start(want: Partial<LogWant>, slowMs = 0, rate: Rate = { lines: 1e6, by
         sent.push(batch);
         return { wanted: true, wait_ms: 0 };
       },
-      nodeBudget: createBudget({ lines: 1e6, bytes: 1e9 }, 1),
-      rate,
+      nodeBudget: createBudget({ lines: 1e6, bytes }, 1),
+      onRestart: () => undefined,
       log: silentLogger(),
-      flushMs: 5,
       now: () => clock.at,
     },
   );
@@ -150,7 +150,7 @@ test('cursors follow the order of the engine: equal times, and a clock that is s
 });
 
 test('dropped lines are a gap before the next batch, and batches are a chain', async () => {
-  const started = start({}, 0, { lines: 1e6, bytes: 40_000 });
+  const started = start({}, 0, 40_000);
   const { reads, sent } = started;
   await expect.poll(() => reads.length).toBe(1);
   let printed = 0;
@@ -178,6 +178,28 @@ test('dropped lines are a gap before the next batch, and batches are a chain', a
     [5, true, at(1), at(5)],
     [7, true, at(5), at(7)],
   ]);
+});
+
+test('while the control plane does not answer, the oldest lines are dropped: a gap before the next batch', () => {
+  const box = createOutbox();
+  const add = (from: number, to: number): void => {
+    for (let i = from; i < to; i += 1)
+      addLine(box, {
+        at: at(i),
+        stream: 'stdout',
+        text: `${i}`,
+        cursor: { run: 'c1', at: at(i), ordinal: 0 },
+      });
+  };
+  const taken = () => {
+    const { first, after, gap, lines } = takeBatch(box);
+    return [first, after?.at, gap, lines[0]?.text, lines.at(-1)?.text];
+  };
+  add(0, 3);
+  expect(taken()).toEqual([0, undefined, false, '0', '2']);
+  add(3, 10_004);
+  expect(taken()).toEqual([1_253, at(2), true, '1253', '2252']);
+  expect(taken()).toEqual([2_253, at(2_252), false, '2253', '3252']);
 });
 
 const engine = (printed: readonly { at: string; kind: string }[]) => ({

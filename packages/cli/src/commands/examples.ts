@@ -183,6 +183,10 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'node show': ['berth node show node-1', 'shows one machine'],
   'node cordon': ['berth node cordon node-1', 'gives node-1 no new work'],
   'node uncordon': ['berth node uncordon node-1', 'gives node-1 work again'],
+  'node label': [
+    'berth node label node-1 zone=a disk-',
+    'sets the label zone, and removes the label disk that an admin set',
+  ],
   'node drain': [
     'berth node drain node-1',
     'moves the projects of node-1 to other nodes, before maintenance',

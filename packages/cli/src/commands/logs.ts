@@ -185,44 +185,64 @@ async function runtimeLog(
 const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
   cli.printLine(line, () => safe(line.text));
 
-/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
-async function followRuntime(cli: Cli, path: string): Promise<void> {
-  let last: string | null = null;
-  let shown: string | null = null;
+/**
+ * Connects again and again until Ctrl-C, or until the control plane has not answered for a while.
+ * `connect` calls `heard` for each event, and returns how long to pause in ms; null: as after a lost
+ * connection.
+ */
+async function keepFollowing(
+  { io, say }: Cli,
+  connect: (heard: () => void) => Promise<number | null>,
+): Promise<void> {
+  const signal = io.interrupted;
+  let tries = 0;
   let awaySince: number | null = null;
-  const signal = cli.io.interrupted;
-  for (let tries = 0; !signal.aborted; ) {
-    try {
-      for await (const { event, id, data } of readStream(cli.session(), path, last, signal)) {
-        tries = 0;
-        awaySince = null;
-        last = id ?? last;
-        if (event === 'line') {
-          const line = data as RuntimeLine;
-          if (shown !== null && shown !== line.deployment_id)
-            cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
-          shown = line.deployment_id;
-          printRuntimeLine(cli, line);
-        } else if (event === 'lost')
-          cli.tell(
-            'note: lines may be missing here: they came too fast, or the connection was broken',
-          );
-        else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
-      }
-    } catch (error) {
+  const heard = (): void => {
+    tries = 0;
+    awaySince = null;
+  };
+  while (!signal.aborted) {
+    const pauseMs = await connect(heard).catch((error: unknown) => {
       if (!isAway(error)) throw error;
-      awaySince ??= cli.io.monotonic();
-      if (cli.io.monotonic() - awaySince > AWAY_MS)
+      awaySince ??= io.monotonic();
+      if (io.monotonic() - awaySince > AWAY_MS)
         throw new CliError(
           EXIT.unreachable,
           'unreachable',
           `the control plane has not answered for ${AWAY_MS / 1000} s`,
           { cause: error },
         );
-      if (tries === 0) cli.say('the control plane does not answer; trying again');
-    }
-    if (!signal.aborted) await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
+      if (tries === 0) say('the control plane does not answer; trying again');
+      return null;
+    });
+    if (signal.aborted) return;
+    await io.sleep(pauseMs ?? backoff(tries++, AWAY), signal).catch(() => undefined);
   }
+}
+
+/** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
+async function followRuntime(cli: Cli, path: string): Promise<void> {
+  let last: string | null = null;
+  let shown: string | null = null;
+  await keepFollowing(cli, async (heard) => {
+    const events = readStream(cli.session(), path, last, cli.io.interrupted);
+    for await (const { event, id, data } of events) {
+      heard();
+      last = id ?? last;
+      if (event === 'line') {
+        const line = data as RuntimeLine;
+        if (shown !== null && shown !== line.deployment_id)
+          cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
+        shown = line.deployment_id;
+        printRuntimeLine(cli, line);
+      } else if (event === 'lost')
+        cli.tell(
+          'note: lines may be missing here: they came too fast, or the connection was broken',
+        );
+      else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
+    }
+    return null;
+  });
 }
 
 async function buildLog(
@@ -263,9 +283,7 @@ async function before(
   cli: Cli,
   newest: { id: string; project_id: string; generation: number },
 ): Promise<{ id: string; project_id: string; generation: number }> {
-  const { items } = await cli
-    .client()
-    .call('projectDeployments', { params: { id: newest.project_id }, query: { limit: 50 } });
+  const items = await newestDeployments(cli, newest.project_id);
   const older = items.find((d) => d.generation < newest.generation);
   if (older === undefined)
     throw refused('not_found', `deployment ${newest.generation} is the first one`);
@@ -281,42 +299,21 @@ async function followLogs(
   wanted: (line: LogLine) => boolean,
 ): Promise<void> {
   let current = { id, after: String(after) as string | null };
-  let awaySince: number | null = null;
   const signal = cli.io.interrupted;
-  for (let tries = 0; !signal.aborted; ) {
-    try {
-      for await (const event of readStream(
-        cli.session(),
-        `/api/deployments/${current.id}/logs`,
-        current.after,
-        signal,
-      )) {
-        tries = 0;
-        awaySince = null;
-        if (event.id !== null) current.after = event.id;
-        if (event.event === 'line' && wanted(event.data as LogLine))
-          printLogLine(cli, current.id, event.data as LogLine);
-      }
-      if (signal.aborted) return;
-      const next = await nextDeployment(cli, projectId, current.id);
-      if (next !== null) {
-        cli.say(cli.paintErr('dim', `── deployment ${next.generation} ──`));
-        current = { id: next.id, after: null };
-      } else await cli.io.sleep(2_000, signal).catch(() => undefined);
-    } catch (error) {
-      if (!isAway(error)) throw error;
-      awaySince ??= cli.io.monotonic();
-      if (cli.io.monotonic() - awaySince > AWAY_MS)
-        throw new CliError(
-          EXIT.unreachable,
-          'unreachable',
-          `the control plane has not answered for ${AWAY_MS / 1000} s`,
-          { cause: error },
-        );
-      if (tries === 0) cli.say('the control plane does not answer; trying again');
-      await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
+  await keepFollowing(cli, async (heard) => {
+    const path = `/api/deployments/${current.id}/logs`;
+    for await (const event of readStream(cli.session(), path, current.after, signal)) {
+      heard();
+      current.after = event.id ?? current.after;
+      if (event.event === 'line' && wanted(event.data as LogLine))
+        printLogLine(cli, current.id, event.data as LogLine);
     }
-  }
+    const next = signal.aborted ? null : await nextDeployment(cli, projectId, current.id);
+    if (next === null) return 2_000;
+    cli.say(cli.paintErr('dim', `── deployment ${next.generation} ──`));
+    current = { id: next.id, after: null };
+    return 0;
+  });
 }
 
 /** Returns the oldest deployment that is newer than `id`. */
@@ -325,9 +322,10 @@ async function nextDeployment(
   projectId: string,
   id: string,
 ): Promise<{ id: string; generation: number } | null> {
-  const { items } = await cli
-    .client()
-    .call('projectDeployments', { params: { id: projectId }, query: { limit: 50 } });
+  const items = await newestDeployments(cli, projectId);
   const at = items.findIndex((d) => d.id === id);
   return (at < 0 ? items.at(-1) : items[at - 1]) ?? null;
 }
+
+const newestDeployments = async (cli: Cli, id: string): Promise<DeploymentItem[]> =>
+  (await cli.client().call('projectDeployments', { params: { id }, query: { limit: 50 } })).items;

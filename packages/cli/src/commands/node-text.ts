@@ -14,6 +14,9 @@ export const nodeText = (cli: Cli, node: Node): string =>
     ['address', node.host_ip],
     ['agent', node.agent_version ?? 'contract-only'],
     ['engine', engineText(node)],
+    ['machine', machineText(node)],
+    ['labels', labelsText(node)],
+    ['devices', devicesText(node)],
     ['storage', `${sizeText(node.free_storage ?? 0)} free of ${sizeText(node.max_storage)}`],
     [
       'datasets',
@@ -50,6 +53,26 @@ function engineText({ engine }: Node): string | null {
   if (engine === null) return null;
   return engine.ok ? (engine.version ?? 'answers') : `does not answer: ${engine.error}`;
 }
+
+/** `amd64, 16 CPUs, 64 GiB memory`; null if the agent reports none of it. */
+function machineText({ arch, cpus, memory_bytes }: Node): string | null {
+  const parts = [
+    arch,
+    cpus === null ? null : `${cpus} CPUs`,
+    memory_bytes === null ? null : `${sizeText(memory_bytes)} memory`,
+  ].filter((part) => part !== null);
+  return parts.length === 0 ? null : parts.join(', ');
+}
+
+/** Marks the labels that an admin set. */
+export const labelsText = ({ labels, admin_labels }: Node): string | null =>
+  listText(
+    Object.entries(labels),
+    ([key, value]) => `${key}=${value}${Object.hasOwn(admin_labels, key) ? ' (admin)' : ''}`,
+  );
+
+const devicesText = ({ devices }: Node): string | null =>
+  listText(Object.entries(devices), ([kind, names]) => `${kind} (${names.join(', ')})`);
 
 const doubledText = ({ doubled }: Node): string | null =>
   doubled === null ? null : `${doubled.host_ip} registers under this name and is refused`;

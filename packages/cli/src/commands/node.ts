@@ -5,8 +5,8 @@ import { sizeText } from '@berth/wire/size-text';
 import { confirmed } from '../ask.ts';
 import { record, table } from '../output/text.ts';
 import { toRemove } from '../output/to-remove.ts';
-import { usage } from '../problem.ts';
 import { ago } from '../output/units.ts';
+import { usage } from '../problem.ts';
 import { argument, type Command } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { listCommand, memberCommand } from './from-route.ts';
@@ -14,6 +14,7 @@ import {
   budgetText,
   evictedText,
   failoverText,
+  labelsText,
   nodeText,
   sizeOf,
   volumeStateText,
@@ -24,6 +25,17 @@ import { YES } from './project.ts';
 const NODE = { name: 'node', doc: 'hostname, role:hostname or id', required: true } as const;
 const DATASET = { name: 'dataset', doc: 'name or id', required: true } as const;
 const ID = { name: 'id', doc: 'id', required: true } as const;
+
+/** Parses `NAME=VALUE` and `NAME-` (null: remove the label). */
+function labelsIn(texts: readonly string[]): Record<string, string | null> {
+  const pairs = texts.map((text): [string, string | null] => {
+    const at = text.indexOf('=');
+    if (at > 0) return [text.slice(0, at), text.slice(at + 1)];
+    if (at === -1 && /^.+-$/.test(text)) return [text.slice(0, -1), null];
+    throw usage(`${text}: write NAME=VALUE to set a label, or NAME- to remove it`);
+  });
+  return Object.fromEntries(pairs);
+}
 
 export const NODE_COMMANDS: readonly Command[] = [
   listCommand('listNodes', {
@@ -80,6 +92,24 @@ export const NODE_COMMANDS: readonly Command[] = [
         body: { machine_is_off: options['machineIsOff'] === true },
       });
       cli.print(answer, () => failoverText(answer));
+    },
+  },
+  {
+    name: 'node label',
+    summary: ROUTES.patchNode.summary,
+    detail:
+      'NAME=VALUE sets a label, NAME- removes one that an admin set. The labels of the agent ' +
+      '(NODE_LABELS) stay; a label of an admin with the same name wins. A project names the labels ' +
+      'that it requires: berth project edit --requires label:NAME=VALUE.',
+    args: [
+      NODE,
+      { name: 'label', doc: 'NAME=VALUE, or NAME- to remove', required: true, repeats: true },
+    ],
+    routes: ['patchNode'],
+    async run(cli, [id = '', ...texts]) {
+      const labels = labelsIn(texts.map((text) => text ?? ''));
+      const node = await cli.client().call('patchNode', { params: { id }, body: { labels } });
+      cli.print(node, () => `labels of ${node.hostname}: ${labelsText(node) ?? 'none'}`);
     },
   },
   memberCommand('drainNode', {

@@ -1,5 +1,6 @@
 /** Commands for projects: project, link, env. */
 import { defined } from '@berth/kit/defined';
+import { parseRequires, type Requires } from '@berth/wire/machine';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
@@ -49,8 +50,11 @@ const DOCS = {
   data_copies: 'nodes that keep its datasets, so that another node can take over without a copy',
 } as const;
 /** `env` and `domains` have commands of their own. */
-const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains'], docs: DOCS });
-const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains'], docs: DOCS });
+const createFlags = flagsOf(ProjectCreate, {
+  leaveOut: ['name', 'env', 'domains', 'requires'],
+  docs: DOCS,
+});
+const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains', 'requires'], docs: DOCS });
 const DATASET: Option = {
   flags: '--dataset <name:mode:path>',
   doc:
@@ -63,6 +67,13 @@ const VOLUME: Option = {
   doc:
     'keep a folder of the container across deployments: NAME:/PATH; may be repeated; “none” ' +
     'removes all mounts and keeps the data',
+  repeats: true,
+};
+const REQUIRES: Option = {
+  flags: '--requires <what>',
+  doc:
+    'what a node must have: label:NAME=VALUE, arch:ARCH or device:KIND=COUNT; may be repeated; ' +
+    '“none” removes all',
   repeats: true,
 };
 export const DRY_RUN: Option = {
@@ -115,6 +126,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       ...createFlags.options.map((option) => ({ ...option })),
       DATASET,
       VOLUME,
+      REQUIRES,
       {
         flags: '--no-look',
         doc: 'do not look into the repository; what is not given gets its default',
@@ -138,6 +150,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         ...settings,
         ...(await datasetsOf(cli, options)),
         ...volumesOf(options),
+        ...requiresOf(options),
         name,
         git_url,
         domain_prefix: (settings['domain_prefix'] as string | undefined) ?? name,
@@ -215,7 +228,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project edit',
     summary: 'Change settings of a project; most take effect with the next deployment',
     args: [PROJECT_ARGUMENT],
-    options: [...patchFlags.options, DATASET, VOLUME],
+    options: [...patchFlags.options, DATASET, VOLUME, REQUIRES],
     aboutProject: true,
     routes: ['patchProject', 'listDatasets', 'getDeployment'],
     async run(cli, [named], options) {
@@ -223,6 +236,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         ...patchFlags.read(options),
         ...(await datasetsOf(cli, options)),
         ...volumesOf(options),
+        ...requiresOf(options),
       };
       if (Object.keys(body).length === 0)
         throw usage('nothing was given to change', 'berth project edit --help');
@@ -432,6 +446,16 @@ function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path:
       return { name: text.slice(0, at), mount_path: text.slice(at + 1) };
     }),
   };
+}
+
+function requiresOf({ requires }: Options): { requires?: Requires } {
+  const lines = requires as string[] | undefined;
+  if (lines === undefined) return {};
+  if (lines.includes('none')) return { requires: {} };
+  const parsed = parseRequires(lines);
+  if ('bad' in parsed)
+    throw usage(`--requires ${parsed.bad}: write label:NAME=VALUE, arch:ARCH or device:KIND=COUNT`);
+  return { requires: parsed };
 }
 
 /** Returns the mounts that `--dataset` gives, with ids for names. Empty without the option. */

@@ -1,6 +1,7 @@
 /** Formats resources as text for people. */
 import type { DataCopies } from '@berth/wire/data-copies';
 import type { Deployment } from '@berth/wire/deployment';
+import { requiresLines } from '@berth/wire/machine';
 import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
@@ -101,6 +102,7 @@ export const printProject = (project: Project, copies: DataCopies | null = null)
     ['start', project.start_seconds === null ? null : `${project.start_seconds} s to answer`],
     ['memory', project.memory_bytes === null ? null : sizeText(project.memory_bytes)],
     ['cpus', project.cpus === null ? null : String(project.cpus)],
+    ['requires', listOrNull(requiresLines(project.requires))],
     [
       'replace',
       `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`,

@@ -16,7 +16,7 @@ import type { ApiSettings } from './settings.ts';
 
 export type Deps = {
   settings: Pick<ApiSettings, 'notes'>;
-  nodes: Pick<NodeStore, 'listDoubled'>;
+  nodes: Pick<NodeStore, 'countUnlimited' | 'listDoubled'>;
   meta: Pick<MetaStore, 'get'>;
   source: Pick<ConfigSource, 'problems'>;
   /** Absent if PROXY_PROBE_URLS is not set. */
@@ -34,11 +34,12 @@ export type Deps = {
  * Cache time: /readyz is public, so the number of requests must not determine the number of
  * queries.
  */
-const DOUBLED_KEPT_MS = 5_000;
+const QUERY_KEPT_MS = 5_000;
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 export function createReadinessNotes(deps: Deps): () => Promise<OperatorNote[]> {
-  const doubled = keptFor(DOUBLED_KEPT_MS, () => doubledNotes(deps));
+  const doubled = keptFor(QUERY_KEPT_MS, () => doubledNotes(deps));
+  const unlimited = keptFor(QUERY_KEPT_MS, () => unlimitedNotes(deps));
   const restored = createRestoredNotes(deps);
   return async () => [
     ...deps.settings.notes,
@@ -46,6 +47,7 @@ export function createReadinessNotes(deps: Deps): () => Promise<OperatorNote[]> 
     ...ofKind('certificates', certificateNotes(deps)),
     ...ofKind('other', unroutedNotes(deps)),
     ...ofKind('other', await doubled()),
+    ...ofKind('other', await unlimited()),
     ...ofKind('other', await restored()),
     ...deps.nodeNotes.flatMap((one) => ofKind(one.kind, one.notes())),
     ...ofKind('other', deps.quarantine.notes()),
@@ -98,6 +100,20 @@ async function doubledNotes({ nodes, limits, now, log }: Deps): Promise<string[]
     ];
   } catch (error) {
     log.debug({ err: error }, 'could not read doubled nodes');
+    return [];
+  }
+}
+
+async function unlimitedNotes({ nodes, log }: Deps): Promise<string[]> {
+  try {
+    const count = await nodes.countUnlimited();
+    if (count === 0) return [];
+    const runs = counted(count, 'deployment has', 'deployments have');
+    return [
+      `${runs} no memory limit (memory_bytes): placement counts no memory for a container without one`,
+    ];
+  } catch (error) {
+    log.debug({ err: error }, 'could not count deployments without a memory limit');
     return [];
   }
 }

@@ -37,6 +37,7 @@ import type {
   AuditRecord,
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
+import { labelsOfNode } from '../domain/nodes/machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
 import type { UnmanagedContainer } from '../domain/nodes/unmanaged-containers.ts';
@@ -349,6 +350,13 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
     agent_version: n.agent_version,
     max_builds: n.max_builds,
     arch: n.arch,
+    cpus: n.cpus,
+    memory_bytes: n.memory_bytes,
+    labels: labelsOfNode(n),
+    admin_labels: n.admin_labels,
+    devices: Object.fromEntries(
+      Object.entries(n.devices).map(([kind, names]) => [kind, [...names]]),
+    ),
     engine: n.engine,
     capabilities: n.capabilities,
     disk: diskView(n.disk),

@@ -57,6 +57,7 @@ import {
   type Refusals,
   refusalsText,
 } from '../domain/nodes/refusal.ts';
+import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -66,6 +67,7 @@ import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
+import { addStopFirst, freedFor, freeRoom, machineOf, stopFirstChoice, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
@@ -98,7 +100,6 @@ import {
   namesOf,
   nodeLost,
   observedInstance,
-  type OtherPlaces,
   placeOthers,
   presentOf,
   promote,
@@ -595,11 +596,41 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const question = questionOf(draft, d, volumes, needs);
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
-  if (node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
   const others = placeOthers(draft, d, question, node);
   if (others.lacking !== null) return waitForDeployNode(draft, d, question, others.lacking);
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
-  assign(draft, d, node, choice.placement, mounted.mounts, others);
+  const freed = freedFor(draft, d);
+  const stopsFirst = d.settings.replace === 'recreate';
+  assign(draft, d, node, {
+    placement: choice.placement,
+    mounts: mounted.mounts,
+    freed,
+    stopsFirst,
+    others: others.choices,
+  });
+}
+
+/** Waits for a node, unless the running version alone is in the way (flow/room.ts). */
+function stopFirstOrWait(
+  draft: Draft,
+  d: DeploymentRecord,
+  mounts: DatasetMount[],
+  question: Question,
+  choice: Choice,
+): void {
+  const first = stopFirstChoice(draft, d, question);
+  const node = draft.node(first?.choice.placement.winner ?? null);
+  if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (waitsForNodeToBeClear(draft, d, node)) return;
+  addStopFirst(draft, d, first);
+  assign(draft, d, node, {
+    placement: first.choice.placement,
+    mounts,
+    freed: first.old,
+    stopsFirst: true,
+    others: [],
+  });
 }
 
 /**
@@ -667,6 +698,7 @@ function questionOf(
     arch: d.image_arch,
     needs,
     home: home?.node_id ?? null,
+    machine: machineOf(draft, d, freedFor(draft, d)),
   };
   if (arrived === null || !isBetterElsewhere(draft, d, question)) return question;
   endMove(draft, d, `${arrived.hostname} cannot run the project now, and another node can`);
@@ -733,18 +765,33 @@ function copyVolumes(draft: Draft, d: DeploymentRecord, move: VolumeMove): void 
   fail(draft, d, failure('volume_failed', disturbed));
 }
 
+type Assignment = {
+  placement: Placement;
+  mounts: DatasetMount[];
+  /** The version whose room on its node is free when the new version starts. */
+  freed: Freed | null;
+  stopsFirst: boolean;
+  /** Nodes of the instances beside the first one. */
+  others: readonly Choice[];
+};
+
 /** Creates the deploy task for the node. */
 function assign(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  placement: Placement,
-  mounts: DatasetMount[],
-  others: OtherPlaces,
+  { placement, mounts, freed, stopsFirst, others }: Assignment,
 ): void {
   const running = runningOf(draft);
+  const devices = deviceIds(takeRoom(draft, d, node, freed));
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
+  createDeployTask(draft, d, node, {
+    mounts,
+    missingBytes,
+    devices,
+    replace: stopsFirst ? 'recreate' : 'rolling',
+    ...mountVolumes(draft, d, node),
+  });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
   const datasets = pinsOf(mounts);
   const compared = `the running deployment ${running?.generation}`;
@@ -766,8 +813,7 @@ function assign(
   addRegistryLine(draft, d);
   addIgnoredSettings(draft, d, node);
   // With stop-first, the other instances start after the old version has stopped on this node.
-  if (d.settings.replace !== 'recreate')
-    startOthers(draft, presentOf(draft, d), others.choices, mounts);
+  if (!stopsFirst) startOthers(draft, presentOf(draft, d), others, mounts);
 }
 
 function addRegistryLine(draft: Draft, d: DeploymentRecord): void {
@@ -872,6 +918,7 @@ function canReceive(
     stays: false,
     arch: d.image_arch,
     needs: deployNeeds(draft, d, true),
+    machine: machineOf(draft, d, freedFor(draft, d)),
   };
   return choose(question, facts.nodes, facts).placement.winner !== null;
 }
@@ -943,7 +990,7 @@ function deployReported(
   volumesMounted(draft, d);
   const phases = started(d.phases, task, draft.facts.now);
   draft.set(d, { host_port, container_id: answering.container_id, datasets, phases });
-  if (d.settings.replace === 'recreate') {
+  if ((task.payload as DeployPayload).replace === 'recreate') {
     const { choices, lacking } = placeOthers(
       draft,
       answering,
@@ -1463,6 +1510,7 @@ function leave(
   // container was reported, its removal or the next container list proves it later.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  if (isGone) freeRoom(draft, d, d.node_id);
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
 }
 

@@ -51,7 +51,13 @@ import { createDeployTask, createRetireTask } from './tasks.ts';
 
 /** Returns how many instances of `web` the deployment should have now. */
 export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
-  isStopFirst(d.settings) ? 1 : Math.max(1, webCount(facts.project));
+  isStopFirst(d.settings) || needsDevices(d.settings)
+    ? 1
+    : Math.max(1, webCount(facts.project));
+
+/** Devices are leased to the first instance only (domain/nodes/room.ts). */
+const needsDevices = ({ requires }: DeploymentRecord['settings']): boolean =>
+  Object.keys(requires.devices ?? {}).length > 0;
 
 /** Returns how many instances each node has, with the first one. */
 function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
@@ -172,7 +178,14 @@ function startInstance(
   }
   draft.putInstance(instance);
   const missingBytes = missingOn(choice.placement, node.id);
-  createDeployTask(draft, d, node, { mounts, missingBytes, instance });
+  // With stop-first, the old version has stopped before the instances beside the first one start.
+  createDeployTask(draft, d, node, {
+    mounts,
+    missingBytes,
+    devices: [],
+    replace: 'rolling',
+    instance,
+  });
   draft.addLine(d, 'instance', `instance ${number} assigned to ${node.hostname}`);
 }
 

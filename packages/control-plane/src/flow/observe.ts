@@ -193,6 +193,8 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
   const host_port = container.host_port ?? d.host_port;
   draft.set(d, { node_id: node.id, host_port });
+  if (own !== undefined && Object.keys(d.settings.requires.devices ?? {}).length > 0)
+    draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
   // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
   for (const t of draft.openTasks(d))
     if (t.node_id === d.node_id && t.attempt === 0)

@@ -1,16 +1,18 @@
 /** The needs of a deployment, and the question of its further instances. Pure. */
 import { wantedOf } from '../domain/data/mounts.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { limitNeeds, type Need } from '../domain/nodes/build-needs.ts';
+import { deviceNeeds, limitNeeds, type Need } from '../domain/nodes/build-needs.ts';
 import type { Question } from '../domain/nodes/placement.ts';
 import type { DeploymentRecord, NodeLoss } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
+import { machineOf } from './room.ts';
 import { secretNeeds } from './secrets.ts';
 
 export const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
   ...secretNeeds(facts.secrets, 'deploy'),
   ...volumeNeeds(d.settings),
   ...limitNeeds(d.settings),
+  ...deviceNeeds(d.settings),
   ...(isMove ? [moveNeed] : []),
 ];
 
@@ -34,5 +36,6 @@ export function questionAgain(
     stays: false,
     arch: d.image_arch,
     needs: deployNeeds(draft, d, false),
+    machine: machineOf(draft, d, null),
   };
 }

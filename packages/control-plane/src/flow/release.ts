@@ -38,6 +38,7 @@ const settingsOfProject = ({
   name: _name,
   flow_version: _version,
   secrets_version: _secrets,
+  replace_set: _replace,
   last_generation: _generation,
   deleting_at: _deleting,
   deletes_volumes: _volumes,

@@ -379,8 +379,10 @@ function whyNotRestart(
   { old, home }: StoppedVersion,
   removal: Removal | null,
 ): WaitReason | null {
+  // A version that stopped for lack of room (flow/room.ts) shares no data with the newer one.
+  const isForRoom = old.settings.replace === 'rolling' && draft.facts.project.replace === 'rolling';
   for (const node of draft.facts.nodes) {
-    if (node.role !== 'deploy') continue;
+    if (node.role !== 'deploy' || (isForRoom && node.id !== home.id)) continue;
     const why =
       node.id === home.id
         ? besides(draft, old, home, removal)

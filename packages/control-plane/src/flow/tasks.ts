@@ -2,6 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
+import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
@@ -53,6 +54,10 @@ export const startSeconds = (
 type DeployInput = {
   mounts: DatasetMount[];
   missingBytes: number;
+  /** CDI devices of the container. */
+  devices: string[];
+  /** The node can have no room for two versions: then it differs from the setting. */
+  replace: ReplaceMode;
   volumes?: VolumeMounts;
   /** The instance to start, if it is not the first one. */
   instance?: Pick<InstanceRecord, 'id' | 'process' | 'number'>;
@@ -62,7 +67,7 @@ export function createDeployTask(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  { mounts, missingBytes, volumes, instance }: DeployInput,
+  { mounts, missingBytes, devices, replace, volumes, instance }: DeployInput,
 ): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
@@ -95,8 +100,7 @@ export function createDeployTask(
           ? undefined
           : { id: instance.id, process: instance.process, number: instance.number },
     }),
-    // With `recreate`, the old version has stopped before the instances beside the first one start.
-    replace: instance === undefined ? d.settings.replace : 'rolling',
+    replace,
     // The agent must not restart the container of a stopped project if this deployment fails.
     replaces: project.stopped_at === null ? (serves?.id ?? null) : null,
     env: d.settings.env,
@@ -107,6 +111,7 @@ export function createDeployTask(
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
+    ...defined({ devices: devices.length === 0 ? undefined : devices }),
     // With `recreate` the agent also stops the serving container, which can have a longer grace
     // period.
     stop_grace_seconds: Math.max(

@@ -11,7 +11,7 @@
  * A start that is requested meanwhile waits for the end of the copy. Pure.
  */
 import { defined } from '@berth/kit/defined';
-import { limitNeeds } from '../domain/nodes/build-needs.ts';
+import { deviceNeeds, limitNeeds } from '../domain/nodes/build-needs.ts';
 import { wantedOf } from '../domain/data/mounts.ts';
 import { choose } from '../domain/nodes/placement.ts';
 import {
@@ -28,6 +28,7 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
 import { createDraft, type Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
+import { machineOf } from './room.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
@@ -73,6 +74,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
     ...secretNeeds(draft.facts.secrets, 'deploy'),
     ...volumeNeeds(d.settings),
     ...limitNeeds(d.settings),
+    ...deviceNeeds(d.settings),
     moveNeed,
   ];
   const cannot = noNodeCan(needs, nodes);
@@ -83,7 +85,15 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const since = leavingSince(from, d.project_id);
   const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const { placement, refusals } = choose(
-    { wanted, losses, runsOn: null, stays: false, arch: d.image_arch, needs },
+    {
+      wanted,
+      losses,
+      runsOn: null,
+      stays: false,
+      arch: d.image_arch,
+      needs,
+      machine: machineOf(draft, d, d),
+    },
     nodes,
     draft.facts,
   );

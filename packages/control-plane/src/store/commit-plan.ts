@@ -25,6 +25,7 @@ import type { Row, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
+import { freeDevices, freeRemoved, isMemoryFree, moveDevices, takeDevices } from './room.ts';
 import { claimReleasePrefix } from './prefixes.ts';
 import { afterAll } from './routes.ts';
 import { changeInstance } from './instances.ts';
@@ -52,6 +53,8 @@ export async function commitPlan(
     await db.write(async (tx) => {
       nodes = [];
       await raiseVersion(tx, plan);
+      if (plan.takeMemory !== undefined && !(await isMemoryFree(db, tx, plan.takeMemory)))
+        throw new Stale();
       if (plan.createDeployment !== null)
         await createDeployment(claiming, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
@@ -66,6 +69,7 @@ export async function commitPlan(
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
       for (const change of plan.instances ?? []) await changeInstance(tx, change);
+      await changeDevices(tx, plan);
       for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
       await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
@@ -309,19 +313,30 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
               report: change.report === undefined ? undefined : JSON.stringify(change.report),
             }),
           })
-          .returning(['kind', 'payload'])
+          .returning(['kind', 'payload', 'node_id'])
           .executeTakeFirst()
       : await update
           .set((eb) => ({
             cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(plan.now)),
           }))
-          .returning(['kind', 'payload'])
+          .returning(['kind', 'payload', 'node_id'])
           .executeTakeFirst();
   if (row === undefined) throw new Stale();
   if (!('end' in change)) return;
+  if (row.kind === 'retire' && change.end === 'completed')
+    await freeRemoved(tx, row.node_id, row.payload);
   const payload = payloadToKeep(row);
   if (payload !== null)
     await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
+}
+
+async function changeDevices(
+  tx: Tx,
+  { freeDevices: freed = [], moveDevices: moved, takeDevices: taken = [], now }: Plan,
+): Promise<void> {
+  for (const { node_id, deployment_id } of freed) await freeDevices(tx, node_id, [deployment_id]);
+  if (moved !== undefined) await moveDevices(tx, moved);
+  if (!(await takeDevices(tx, taken, now))) throw new Stale();
 }
 
 async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<void> {

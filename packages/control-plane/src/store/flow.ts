@@ -1,7 +1,8 @@
 /** Reads everything that a decision about one project needs, and writes its plan. */
 import { defined } from '@berth/kit/defined';
-import type { DatasetFact, NodeFact } from '../domain/deployments/facts.ts';
+import { type DatasetFact, DEFAULT_LIMITS, type NodeFact } from '../domain/deployments/facts.ts';
 import type { FlowStore, StoredFacts } from '../domain/deployments/flow-store.ts';
+import { needsRoom } from '../domain/nodes/room.ts';
 import type { GitCredentials } from '../domain/nodes/build-needs.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { DatasetVersionRecord, DeploymentRecord } from '../domain/platform/records.ts';
@@ -15,6 +16,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
+import { roomOf } from './room.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
@@ -87,7 +89,7 @@ function readFacts(
       [record, ...deployments.map((d) => d.settings)].some(
         (settings) => settings.replace === 'recreate',
       ) ||
-      deployments.some((d) => isMisnamedOn(nodes, d));
+      deployments.some((d) => d.stopped_first !== null || isMisnamedOn(nodes, d));
     const unmanaged = await unmanagedOf(tx, projectId);
     const datasets = await datasetFacts(tx, [...used, ...datasetIds]);
     const versions = await pinnedVersions(tx, deployments, datasets);
@@ -95,6 +97,7 @@ function readFacts(
       tx,
       deployments.map((d) => d.id),
     );
+    const placing = deployments.some((d) => d.status === 'built' && needsRoom(d.settings));
     return {
       project: record,
       datasets,
@@ -108,6 +111,9 @@ function readFacts(
       endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
       secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
       ...defined({ unmanaged: unmanaged.length === 0 ? undefined : unmanaged }),
+      ...defined({
+        room: placing ? await roomOf(tx, nodes, DEFAULT_LIMITS.leaseMs) : undefined,
+      }),
       volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
       lastBuilderId: await lastBuilder(tx, projectId),
       gitCredentials: deployments.some((d) => d.status === 'pending')

@@ -1,6 +1,7 @@
 /** Computes the columns that a report of an agent sets, without side effects. */
 import { defined } from '@berth/kit/defined';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
+import { machineOf } from '../domain/nodes/machine.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import type { NewRow } from './engine/tables.ts';
 
@@ -19,6 +20,7 @@ export const reportedColumns = (input: NodeRegister, at: Times) =>
     agent_version: input.agent_version ?? null,
     boot_id: input.boot_id ?? null,
     arch: input.arch ?? null,
+    ...machineColumns(input),
     engine: input.engine === undefined ? null : JSON.stringify(engineOf(input.engine)),
     capabilities: input.capabilities === undefined ? null : JSON.stringify(input.capabilities),
     last_seen_at: at.now,
@@ -30,6 +32,15 @@ export const reportedColumns = (input: NodeRegister, at: Times) =>
       containers: input.containers === undefined ? undefined : JSON.stringify(input.containers),
     }),
   }) satisfies Partial<NewRow<'nodes'>>;
+
+function machineColumns(input: NodeRegister) {
+  const { cpus, memory_bytes, labels, devices } = machineOf(input);
+  return { cpus, memory_bytes, labels: columnOf(labels), devices: columnOf(devices) };
+}
+
+/** Null for an empty object, like the rows of an older version. */
+const columnOf = (value: object): string | null =>
+  Object.keys(value).length === 0 ? null : JSON.stringify(value);
 
 /**
  * A Berth agent without `disk` has not measured it yet, so the old value stays. A contract-only

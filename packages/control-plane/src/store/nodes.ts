@@ -1,13 +1,15 @@
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
+import type { NodePatch } from '@berth/wire/machine';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import type { RegistrationContext } from '../domain/nodes/agent-identity.ts';
 import type { NodeStanding, NodeStore, Registered } from '../domain/nodes/node-store.ts';
+import { labelProblems, patchedLabels } from '../domain/nodes/machine.ts';
 import { isSilent } from '../domain/nodes/offline.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
-import { DomainError } from '../domain/platform/errors.ts';
+import { DomainError, invalidFields } from '../domain/platform/errors.ts';
 import type { NameFilter, Page, Paged } from '../domain/platform/page.ts';
 import type { DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import type { Uptime } from '../domain/platform/uptime.ts';
@@ -26,6 +28,7 @@ import {
 } from './node-registration.ts';
 import { diskOf, observedColumns, reportedColumns, sameDisk, type Times } from './node-report.ts';
 import { keyAfter, paged } from './pages.ts';
+import { countUnlimited, forgetDevices, roomOf } from './room.ts';
 import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
@@ -95,6 +98,9 @@ export function createNodeStore(
     listDoubled: () => listDoubled(parts),
     setDrain: (id, drain, expected) => setDrain(parts, id, drain, expected),
     setSchedulable: (id, schedulable) => setSchedulable(parts, id, schedulable),
+    setLabels: (id, labels) => setLabels(parts, id, labels),
+    room: () => db.snapshot(async (tx) => roomOf(tx, await memory.all(tx), DEFAULT_LIMITS.leaseMs)),
+    countUnlimited: () => countUnlimited(db),
     markDeleting: (id, now) => markNodeDeleting(parts, id, now),
     announce: (states) => announceStates(parts, states),
     listDeleting: () => listDeletingNodes(parts),
@@ -467,6 +473,46 @@ async function setSchedulable(
   return storeRow(parts, changed);
 }
 
+async function setLabels(
+  parts: NodeStoreParts,
+  id: string,
+  patch: NodePatch['labels'],
+): Promise<NodeRecord> {
+  const changed = await parts.db.write(async (tx) => {
+    const before = await tx
+      .selectFrom('nodes')
+      .selectAll()
+      .where('id', '=', id)
+      .$if(parts.db.capabilities.rowLocks, (q) => q.forUpdate())
+      .executeTakeFirst();
+    if (before === undefined) throw new DomainError('not_found', 'the node does not exist');
+    if (before.deleting_at !== null) throw new DomainError('being_deleted');
+    const present = JSON.parse(before.admin_labels ?? '{}') as NodeRecord['admin_labels'];
+    const problems = labelProblems(present, patch);
+    if (problems.length > 0) throw invalidFields(problems);
+    const labels = patchedLabels(present, patch);
+    const row = await tx
+      .updateTable('nodes')
+      .set({ admin_labels: Object.keys(labels).length === 0 ? null : JSON.stringify(labels) })
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+    if (row.admin_labels !== before.admin_labels)
+      await writeEvents(parts.db, tx, [
+        nodeEvent(row, 'labelled', labelledText(labels), parts.now()),
+      ]);
+    return row;
+  });
+  return storeRow(parts, changed);
+}
+
+function labelledText(labels: NodeRecord['admin_labels']): string {
+  const pairs = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  return pairs.length === 0
+    ? 'has no labels of admins any more'
+    : `has the labels of admins ${pairs.join(', ')}`;
+}
+
 async function markNodeDeleting(
   parts: NodeStoreParts,
   id: string,
@@ -558,6 +604,7 @@ async function removeNodeIfGone(
     await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
     await forgetUnmanagedOf(tx, { node: id });
     await forgetPinsOf(tx, { node: id });
+    await forgetDevices(tx, { node: id });
     await loseTasks(tx, id, parts.now());
     await tx.deleteFrom('nodes').where('id', '=', id).execute();
     await writeEvents(parts.db, tx, [nodeEvent(node, 'deleted', 'deleted', parts.now())]);

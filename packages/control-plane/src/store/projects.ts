@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -42,6 +43,7 @@ import {
   visibleOf,
 } from './project-access.ts';
 import { existing, lockedProject } from './project-row.ts';
+import { forgetDevices } from './room.ts';
 import { nodeOf } from './rows/node.ts';
 import { encodeColumns } from './rows/columns.ts';
 import { guardedOf, projectOf } from './rows/project.ts';
@@ -53,7 +55,8 @@ import { endVolumes } from './volumes.ts';
 export function createProjectStore(claiming: Claiming, clock: () => number): ProjectStore {
   const { db, newId } = claiming;
   return {
-    create: (input, now, access) => createProject(claiming, db, newId, input, now, access),
+    create: (input, now, access, options) =>
+      createProject(claiming, db, newId, input, { now, access, ...options }),
     get: (id) => getProject(db, id),
     getMany: (ids) => getProjects(db, ids),
     idOf: (idOrName) => idOf(db.kysely, 'projects', idOrName),
@@ -107,8 +110,11 @@ async function createProject(
   db: Database,
   newId: NewId,
   input: ProjectCreate,
-  now: number,
-  access: ProjectAccess | undefined,
+  {
+    now,
+    access,
+    replaceSet = input.replace !== undefined,
+  }: { now: number; access: ProjectAccess | undefined; replaceSet?: boolean },
 ): Promise<ProjectRecord> {
   const { name, settings } = withDefaults(input);
   const wanted = { id: null, name, domain_prefix: settings.domain_prefix };
@@ -122,6 +128,7 @@ async function createProject(
         id: newId(),
         name,
         ...encodeColumns(settings),
+        replace_set: Number(replaceSet),
         flow_version: 0,
         secrets_version: 0,
         last_generation: 0,
@@ -226,6 +233,7 @@ function patchProject(
       const row = await tx
         .updateTable('projects')
         .set(encodeColumns(patch))
+        .set(defined({ replace_set: patch.replace === undefined ? undefined : 1 }))
         // Makes plans with the old settings stale: their deployment could get a domain prefix that
         // is free by then.
         .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
@@ -306,6 +314,7 @@ async function removeProjectIfGone(
     await noteOrphans(tx, id, clock());
     await releaseAll(tx, id, clock());
     await releaseAllPrefixes(tx, id, clock());
+    await forgetDevices(tx, { project: id });
     const removed = await tx
       .deleteFrom('projects')
       .where('id', '=', id)
@@ -374,6 +383,7 @@ function withDefaults({ name, ...given }: ProjectCreate): {
       cors_origins: [],
       domains: [],
       processes: [...PROJECT_DEFAULTS.processes],
+      requires: {},
       replace: 'rolling',
       ...given,
     },

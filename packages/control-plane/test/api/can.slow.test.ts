@@ -75,6 +75,7 @@ const BODIES: Partial<Record<Action, () => unknown>> = {
   },
   edit_dataset: () => ({ name: `d${(made += 1)}` }),
   accept_loss: () => ({ accept_loss: true }),
+  label_node: () => ({ labels: { zone: 'a' } }),
 };
 /** A container on the node that only a person can remove. */
 async function leave(node_id: string): Promise<void> {

@@ -1,76 +1,10 @@
-/**
- * A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what
- * was printed.
- */
-import { readFrames } from '@berth/testbed/event-stream';
+/** An agent that sends new lines by hand, and answers reads from what was printed. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
 import type { LogCursor } from '@berth/wire/log-cursor';
 import { type LogBatch, type LogWant, MAX_BATCH_LINES } from '@berth/wire/runtime';
 import { expect, onTestFinished } from 'vitest';
 import { AGENT_SECRET } from './harness.ts';
-
-type Event = {
-  event: string;
-  id: string;
-  data: { text?: string; count?: string; from?: string | null; to?: string; message?: string };
-};
-export type Viewer = {
-  events: Event[];
-  of(event: string): Event['data'][];
-  closed: boolean;
-  close(): void;
-};
-
-export async function view(
-  url: string,
-  project: string,
-  token: string,
-  query = '?tail=0',
-  lastId?: string,
-): Promise<Viewer> {
-  const stop = new AbortController();
-  const answer = await fetch(`${url}/api/projects/${project}/logs${query}`, {
-    headers: {
-      authorization: `Bearer ${token}`,
-      accept: 'text/event-stream',
-      ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
-    },
-    signal: stop.signal,
-  });
-  expect(answer.status).toBe(200);
-  const viewer: Viewer = {
-    events: [],
-    closed: false,
-    of: (event) => viewer.events.filter((e) => e.event === event).map(({ data }) => data),
-    close: () => stop.abort(),
-  };
-  void (async () => {
-    for await (const { event, id, data } of readFrames(answer))
-      viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) });
-  })()
-    .catch(() => undefined)
-    .finally(() => (viewer.closed = true));
-  return viewer;
-}
-
-/** Lines `line NUMBER` that come twice, not in order, or after a gap without a `lost` event. */
-export function unexplainedGaps(viewer: Viewer): string[] {
-  const unexplained: string[] = [];
-  let before: number | null = null;
-  let isMarked = false;
-  for (const { event, data } of viewer.events) {
-    if (event === 'lost') isMarked = true;
-    const number = Number(/^line (\d+)\b/.exec(data.text ?? '')?.[1] ?? Number.NaN);
-    if (event !== 'line' || Number.isNaN(number)) continue;
-    const isNext = before === null || number === before + 1;
-    if (!isNext && !(isMarked && number > (before ?? 0)))
-      unexplained.push(`${before} to ${number}`);
-    before = number;
-    isMarked = false;
-  }
-  return unexplained;
-}
 
 type Line = LogBatch['lines'][number];
 type Printed = { line: Line; cursor: LogCursor; at: number };
@@ -163,7 +97,6 @@ export function logAgent(url: () => string, node_id: string) {
   });
   return {
     wants,
-    send,
     /** Number of reads that were answered. */
     reads: () => reads,
     /** Waits until the log is followed and no read waits. Returns its key. */
@@ -190,14 +123,12 @@ export function logAgent(url: () => string, node_id: string) {
       const lines = texts.map((text) => line(text, clockMs));
       return sendNext(key, lines, Date.now() + clockMs);
     },
-    /** Prints `line NUMBER`s, and sends at most one batch of the first ones. */
-    async flood(key: string, count: number, sent: number) {
-      const lines = Array.from({ length: count }, () => line(`line ${stamps}`));
-      const answer = await sendNext(key, lines.slice(0, sent));
-      next += count - sent;
-      isGap = count > sent;
-      return answer;
-    },
+    /** Prints and sends `line NUMBER`s. */
+    flood: (key: string, count: number) =>
+      sendNext(
+        key,
+        Array.from({ length: count }, () => line(`line ${stamps}`)),
+      ),
     /** Prints lines that are not sent. */
     drop(count: number) {
       for (let i = 0; i < count; i += 1) line(`line ${stamps}`);
@@ -210,8 +141,6 @@ export function logAgent(url: () => string, node_id: string) {
       next += count;
       after = lines.at(-1)?.cursor ?? after;
     },
-    /** Says that it is there. */
-    sign: (key: string) => send(key, { first: next, after }),
     /** Number of lines that the container has printed. */
     printed: () => printed.length,
     /** Answers no reads until `pause(false)`. */

@@ -6,7 +6,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
-import { logAgent, unexplainedGaps, view } from './log-agent.ts';
+import { logAgent } from './log-agent.ts';
+import { unexplainedGaps, view } from './log-viewer.ts';
 
 let api: Api;
 let world: World;
@@ -59,7 +60,7 @@ test.each<[string, Flood]>([
     agent.pause(true);
     const reads = agent.reads();
     await agent.elsewhere(elsewhere);
-    await agent.flood(key, sent, sent);
+    await agent.flood(key, sent);
     agent.drop(before);
     // The viewer's lines end before the first batch, so the control plane reads the log once more.
     await expect
@@ -70,7 +71,7 @@ test.each<[string, Flood]>([
     agent.pause(false);
     await expect.poll(agent.reads, { timeout: 20_000 }).toBe(reads + 1);
     agent.drop(after);
-    await agent.flood(key, 10, 10);
+    await agent.flood(key, 10);
     await agent.print(key, ['the end']);
     await expect.poll(() => viewer.of('line').at(-1)?.text, { timeout: 20_000 }).toBe('the end');
     const texts = viewer.of('line').map(({ text }) => text);

@@ -25,7 +25,7 @@ test.each([
   const hosts = HOSTS.slice(0, count);
   const deps = {
     ping: async () => undefined,
-    nodes: { listDoubled: async () => [] },
+    nodes: { listDoubled: async () => [], countUnlimited: async () => 0 },
     backups: { list: async () => [] },
     meta: { get: async () => null },
     source: {

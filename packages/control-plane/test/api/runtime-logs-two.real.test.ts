@@ -8,7 +8,8 @@ import type { WantRecord } from '../../src/domain/deployments/runtime-logs.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
-import { logAgent, view, type Viewer } from './log-agent.ts';
+import { logAgent } from './log-agent.ts';
+import { view, type Viewer } from './log-viewer.ts';
 
 const reason = whyNoPostgres();
 const server = reason === undefined ? await startPostgres() : undefined;

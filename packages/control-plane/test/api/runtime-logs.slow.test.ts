@@ -1,8 +1,9 @@
 import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
-import { type Api, createApi, createProject, deploy, register } from './harness.ts';
-import { logAgent, unexplainedGaps, view } from './log-agent.ts';
+import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
+import { logAgent } from './log-agent.ts';
+import { unexplainedGaps, view } from './log-viewer.ts';
 
 let api: Api;
 let world: World;
@@ -120,6 +121,29 @@ async function agentKey(agent: ReturnType<typeof logAgent>, token: string): Prom
   viewer.close();
   return key;
 }
+
+test('a resumed stream can be resumed again without lines that the viewer has, also of a quiet deployment', async () => {
+  const agent = logAgent(() => url, world.home);
+  await agent.elsewhere(3);
+  const second = await deploy(api, project);
+  await tick(api, second);
+  await world.built();
+  await tick(api, second);
+  const token = api.token('viewer');
+  const first = await view(url, project, token, '');
+  await expect.poll(() => first.of('line'), { timeout: 20_000 }).toHaveLength(6);
+  first.close();
+  const again = await view(url, project, token, '', first.events.at(-1)?.id);
+  const follows = async () => (await agent.wants()).filter(({ mode }) => mode === 'follow');
+  await expect.poll(follows, { timeout: 20_000 }).toHaveLength(2);
+  await agent.print(await agent.ready(), ['new']);
+  await expect
+    .poll(() => again.of('line').map(({ text }) => text), { timeout: 20_000 })
+    .toEqual(['new']);
+  // The newest lines of both deployments.
+  expect(again.events.at(-1)?.id.match(/(?<=^|,)[\w-]+~/g)).toHaveLength(2);
+  again.close();
+});
 
 test('a node that is lost while its log is read: the stream says so once and goes on when the node is back', async () => {
   const agent = logAgent(() => url, world.home);

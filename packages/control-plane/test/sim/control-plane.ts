@@ -57,6 +57,7 @@ export const LIMITS: Limits = {
   maxLosses: 3,
   maxAttempts: 5,
   weights: DEFAULT_LIMITS.weights,
+  memoryOvercommit: DEFAULT_LIMITS.memoryOvercommit,
 };
 const LOG = silentLogger();
 const PLATFORM = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };

@@ -85,6 +85,7 @@ describe.skipIf(server === undefined)(
     await import('./renamed-machine.test.ts');
     await import('./repository-looks.test.ts');
     await import('./retention.slow.test.ts');
+    await import('./room.test.ts');
     await import('./syncs.test.ts');
     await import('./tasks.test.ts');
     await import('./users.test.ts');

@@ -1,4 +1,5 @@
 import type { Node } from '@berth/wire/node';
+import { sizeText } from '@berth/wire/size-text';
 import { useParams } from '@tanstack/react-router';
 import { useState } from 'react';
 import { errorOfLast, useApiMutation } from '../api/mutations.ts';
@@ -18,6 +19,7 @@ import { Code, PageLink, Text } from '../ui/text.tsx';
 import { Containers } from './node/containers.tsx';
 import { CachedDatasets, DiskPanel, NodeVolumes } from './node/disk.tsx';
 import { DrainPanel } from './node/drain.tsx';
+import { NodeLabels } from './node/labels.tsx';
 import { ToRemoveByHand } from './node/to-remove.tsx';
 import { NodeWarnings } from './node/warnings.tsx';
 
@@ -105,6 +107,7 @@ function LoadedNode({ node }: { node: Node }) {
         <CachedDatasets node={node} />
         <NodeVolumes node={node} disk={disk} />
         <NodeFacts node={node} />
+        <NodeLabels node={node} />
       </Columns>
       <Confirm
         open={isAsking}
@@ -148,6 +151,12 @@ const NodeFacts = ({ node }: { node: Node }) => (
         node.agent_version === null ? null : ['Agent', node.agent_version],
         (node.engine?.version ?? null) === null ? null : ['Engine', node.engine?.version],
         node.arch === null ? null : ['Architecture', node.arch],
+        node.cpus === null ? null : ['CPUs', String(node.cpus)],
+        node.memory_bytes === null ? null : ['Memory', sizeText(node.memory_bytes)],
+        ...Object.entries(node.devices).map(([kind, names]): [string, string] => [
+          `Devices ${kind}`,
+          names.join(', '),
+        ]),
         ['Own secret', node.has_secret ? 'yes' : 'no'],
         ['Builds at once', String(node.max_builds)],
       ]}

@@ -22,6 +22,12 @@ export const WORDS: Readonly<Record<string, Words>> = {
     scale: { by: MIB, max: 6 },
   },
   cpus: { label: 'CPUs', help: 'the most that its container gets; empty: no limit', step: 0.5 },
+  requires: {
+    label: 'Requirements',
+    help:
+      'what a node must have: label:zone=a, arch:amd64 or device:nvidia.com/gpu=1; ' +
+      'empty: every node is possible',
+  },
   start_seconds: {
     label: 'Start (seconds)',
     help: 'time to answer and to pass its HEALTHCHECK, 1 to 3600; empty: the setting PROBE_TIMEOUT',

@@ -28,9 +28,10 @@ type Schema = {
   minimum?: number;
   maximum?: number;
   description?: string;
+  properties?: object;
   patternProperties?: object;
 };
-export type Kind = 'text' | 'number' | 'switch' | 'choice' | 'list' | 'pairs';
+export type Kind = 'text' | 'number' | 'switch' | 'choice' | 'list' | 'pairs' | 'requires';
 export type FieldOfForm = Words & {
   name: FormField;
   kind: Kind;
@@ -45,7 +46,8 @@ function kindOf(schema: Schema, options: readonly string[]): Kind {
   if (schema.type === 'boolean') return 'switch';
   if (schema.type === 'integer' || schema.type === 'number') return 'number';
   if (schema.type === 'array') return 'list';
-  return schema.type === 'object' ? 'pairs' : 'text';
+  if (schema.type === 'object') return schema.properties === undefined ? 'pairs' : 'requires';
+  return 'text';
 }
 
 function fieldOf(name: FormField, whole: Schema): FieldOfForm {

@@ -92,6 +92,22 @@ const TEXTS: Record<string, string> = {
   watch_path: 'src',
   build_arg_name: 'API_URL',
   ttl: '1h',
+  label: 'a',
+  admin_label: 'a',
+  device: '0',
+};
+/** Keys of objects by field name; `API_URL` for all others. */
+const KEYS: Record<string, string> = {
+  labels: 'zone',
+  admin_labels: 'zone',
+  devices: 'nvidia.com/gpu',
+};
+/** Values of fields whose schema has no type, because a bad value is ignored. */
+const UNTYPED: Record<string, unknown> = {
+  cpus: 8,
+  memory_bytes: 34_359_738_368,
+  labels: { zone: 'a' },
+  devices: { 'nvidia.com/gpu': ['0'] },
 };
 const NUMBERS: Record<string, number> = {
   container_port: 8080,
@@ -178,7 +194,7 @@ export function sampleOf(given: object, name = ''): unknown {
     return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
   switch (schema.type) {
     case 'object':
-      return objectOf(schema);
+      return objectOf(schema, name);
     case 'array':
       return schema.items === undefined ? [] : [sampleOf(schema.items, name.replace(/s$/, ''))];
     case 'boolean':
@@ -189,14 +205,18 @@ export function sampleOf(given: object, name = ''): unknown {
     case 'string':
       return textOf(schema, name);
     default:
-      return null;
+      return UNTYPED[name] ?? null;
   }
 }
 
-function objectOf(schema: Schema): Record<string, unknown> {
+function objectOf(schema: Schema, name: string): Record<string, unknown> {
   if (schema.properties === undefined) {
     const [value] = Object.values(schema.patternProperties ?? {});
-    return value === undefined ? {} : { API_URL: sampleOf(value, 'value') };
+    const key = KEYS[name];
+    if (value === undefined) return {};
+    return key === undefined
+      ? { API_URL: sampleOf(value, 'value') }
+      : { [key]: sampleOf(value, name.replace(/s$/, '')) };
   }
   const own = Object.fromEntries(
     Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]),

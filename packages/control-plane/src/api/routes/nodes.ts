@@ -39,7 +39,10 @@ import type { Driver } from '../../flow/driver.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 
 export type Deps = DrainStores & {
-  nodes: Pick<NodeStore, 'all' | 'get' | 'list' | 'resetSecret' | 'setDrain' | 'setSchedulable'>;
+  nodes: Pick<
+    NodeStore,
+    'all' | 'get' | 'list' | 'resetSecret' | 'setDrain' | 'setLabels' | 'setSchedulable'
+  >;
   deployments: Pick<DeploymentStore, 'getMany'>;
   tasks: Pick<TaskStore, 'syncsOf'>;
   projects: Pick<ProjectStore, 'getMany' | 'visible'>;
@@ -60,6 +63,7 @@ export function nodeRoutes(route: Define, deps: Deps): void {
   route('getNode', async ({ params, access }) =>
     view(deps, await deps.nodes.get(params.id), access),
   );
+  route('patchNode', (call) => patchNode(deps, call));
   route('cordonNode', async ({ params, access }) =>
     view(deps, await deps.nodes.setSchedulable(params.id, false), access),
   );
@@ -163,6 +167,13 @@ async function view(deps: Deps, node: NodeRecord, access: ProjectAccess): Promis
 async function listNodes(deps: Deps, { query, access }: Call<'listNodes'>) {
   const { items, next } = await deps.nodes.list(pageOf(query), query);
   return { items: await views(deps, items, access), next_cursor: next };
+}
+
+async function patchNode(deps: Deps, { params, body, access }: Call<'patchNode'>) {
+  const node = await deps.nodes.setLabels(params.id, body.labels);
+  // Wake deployments that might be waiting for a node with these labels.
+  deps.changes.notify('work');
+  return view(deps, node, access);
 }
 
 async function uncordonNode(deps: Deps, { params, access }: Call<'uncordonNode'>) {

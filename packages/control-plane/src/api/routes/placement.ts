@@ -1,7 +1,8 @@
 /** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
 import { wantedOf } from '../../domain/data/mounts.ts';
 import { place } from '../../domain/nodes/placement.ts';
-import { limitNeeds } from '../../domain/nodes/build-needs.ts';
+import { deviceNeeds, limitNeeds } from '../../domain/nodes/build-needs.ts';
+import { machineNeeds, needsRoom, NO_ROOM_TAKEN } from '../../domain/nodes/room.ts';
 import { volumeHome, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define, Call } from '../define.ts';
@@ -20,7 +21,7 @@ export type Deps = {
   datasets: Pick<DatasetStore, 'facts'>;
   secrets: Pick<SecretStore, 'list'>;
   volumes: Pick<VolumeStore, 'ofProject'>;
-  nodes: Pick<NodeStore, 'all'>;
+  nodes: Pick<NodeStore, 'all' | 'room'>;
   cacheIndex: CacheIndex;
   limits: Limits;
   now: () => number;
@@ -33,15 +34,15 @@ export function placementRoutes(route: Define, deps: Deps): void {
 async function placement(deps: Deps, { query }: Call<'placement'>) {
   const project = await deps.projects.get(query.project_id);
   const running = (await deps.projects.runningDeployments([project.id])).get(project.id);
-  const { node_id: runsOn, image_arch: arch } =
-    running === undefined
-      ? { node_id: null, image_arch: null }
-      : await deps.deployments.get(running);
+  const old = running === undefined ? null : await deps.deployments.get(running);
+  const { node_id: runsOn, image_arch: arch } = old ?? { node_id: null, image_arch: null };
+  const stays = project.replace === 'recreate';
   const wanted = wantedOf(project.datasets, await deps.datasets.facts());
   const needs = [
     ...secretNeeds(await deps.secrets.list(project.id), 'deploy'),
     ...volumeNeeds(project),
     ...limitNeeds(project),
+    ...deviceNeeds(project),
   ];
   const home =
     project.volumes.length === 0 ? null : volumeHome(await deps.volumes.ofProject(project.id));
@@ -50,9 +51,13 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     losses: [],
     runsOn,
     arch,
-    stays: project.replace === 'recreate',
+    stays,
     needs,
     home,
+    machine: machineNeeds(project, needsRoom(project) ? await deps.nodes.room() : NO_ROOM_TAKEN, {
+      own: null,
+      freed: stays ? old : null,
+    }),
   };
   return place(question, await deps.nodes.all(), {
     now: deps.now(),

@@ -272,6 +272,7 @@ async function createProject(deps: Deps, call: Call<'createProject'>) {
     { ...body, replace: filled.replace },
     deps.now(),
     call.user.access,
+    { replaceSet: body.replace !== undefined },
   );
   deps.changes.notify('policy', 'events');
   return view(deps, project, call);

@@ -10,18 +10,12 @@ import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
 import type { RuntimeLogDeps } from '../runtime-logs/deps.ts';
-import type { Holds } from '../long-poll.ts';
 import { exitView } from '../runtime-logs/lines.ts';
 import { readPage } from '../runtime-logs/page.ts';
-import type { Readers } from '../runtime-logs/readers.ts';
 import { streamLogs } from '../runtime-logs/stream.ts';
 import { deploymentOf } from '../runtime-logs/targets.ts';
 
-type Deps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
-  holds: Holds;
-  agents: Agents;
-  readers: Readers;
-};
+type Deps = RuntimeLogDeps & { agents: Agents };
 
 /** Body limit in bytes for a batch of lines or reports of ended containers. */
 const BODY_LIMIT = 8 * 1_048_576;
@@ -41,8 +35,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     }
     if (query.until !== undefined)
       throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
-    const userId = user.id;
-    return streamLogs(deps, openStreams, { projectId, userId, query, recheck, request, reply });
+    const call = { projectId, userId: user.id, query, recheck, request, reply };
+    return streamLogs(deps, openStreams, call);
   });
 
   route('deploymentExits', async ({ params }) => {

@@ -9,10 +9,9 @@
  * engine, or says that they are missing.
  */
 import {
+  covers,
   createCursorCounter,
   type CursorCounter,
-  isAfter,
-  isSameRun,
   type LogCursor,
 } from '@berth/wire/log-cursor';
 import type { LogBatch, RuntimeStream } from '@berth/wire/runtime';
@@ -27,44 +26,35 @@ export type ChannelLine = {
   stream: RuntimeStream;
   text: string;
   cursor: LogCursor;
-  /** Position of the line in this channel. */
-  pos: number;
   seam: Seam | null;
 };
 export type ChannelBounds = { lines: number; bytes: number };
 type Batch = Omit<LogBatch, 'node_id'>;
-type Clocks = {
-  /** Wall clock of the control plane, in ms. */
-  now: () => number;
-  monotonic: () => number;
-};
+
+/**
+ * Counts of all channels: lines that arrived, and lines that the agent dropped or whose batch did
+ * not arrive.
+ */
+export type Taken = { lines: number; lost: number };
 
 export type Channel = {
   bounds: ChannelBounds;
-  clocks: Clocks;
+  /** Wall clock of the control plane, in ms. */
+  now: () => number;
   lines: ChannelLine[];
   /** Index of the first kept line; the lines before this index were dropped. */
   head: number;
   bytes: number;
-  /** Position of the newest line. */
+  /** Position of the newest line: the number of lines that arrived. */
   tail: number;
   /** Cursor of the newest line. */
   end: LogCursor | null;
-  /**
-   * Number of lines that were dropped because of the bounds, and the cursor of the newest dropped
-   * line.
-   */
-  dropped: number;
-  newestDropped: LogCursor | null;
-  /** Number of lines that the agent dropped, or whose batch did not arrive. */
-  missing: number;
+  taken: Taken;
   /** Id of the agent's present reader, and the ids of the readers before it. */
   epoch: string | null;
   earlierEpochs: string[];
   /** Number with which the next batch of this epoch must begin; null: any number. */
   expected: number | null;
-  /** Seam for the next line: lines before it are missing. */
-  seam: Seam | null;
   /** Assigns cursors to the lines of a 0.1.0 agent, which sends none. */
   cursorOf: CursorCounter;
   early: Map<number, Batch>;
@@ -79,8 +69,8 @@ export type Channel = {
   last: LogCursor | null | undefined;
   /** With a `read`: the log no longer has the line after which the read must begin. */
   isReset: boolean;
-  /** Monotonic time of the last batch; null before the first. */
-  heardAt: number | null;
+  /** Monotonic time of the last batch, or of the beginning. */
+  heardAt: number;
   /** Correction of the times of the node, in ms; 0 if its clock is right. */
   offset: number;
   listeners: Set<() => void>;
@@ -98,25 +88,18 @@ const CLOCK_TOLERANCE_MS = 5_000;
 /** Bytes of a line in memory, besides its text. */
 const LINE_BYTES = 120;
 
-export const createChannel = (
-  bounds: ChannelBounds,
-  now: () => number,
-  monotonic: () => number = () => performance.now(),
-): Channel => ({
+export const createChannel = (bounds: ChannelBounds, now: () => number, taken: Taken): Channel => ({
   bounds,
-  clocks: { now, monotonic },
+  now,
   lines: [],
   head: 0,
   bytes: 0,
   tail: 0,
   end: null,
-  dropped: 0,
-  newestDropped: null,
-  missing: 0,
+  taken,
   epoch: null,
   earlierEpochs: [],
   expected: null,
-  seam: null,
   cursorOf: createCursorCounter(''),
   early: new Map(),
   timer: undefined,
@@ -125,15 +108,16 @@ export const createChannel = (
   leftOut: 0,
   last: undefined,
   isReset: false,
-  heardAt: null,
+  heardAt: performance.now(),
   offset: 0,
   listeners: new Set(),
 });
 
 /** Adds a batch of the agent to the channel. */
 export function deliver(channel: Channel, batch: Batch): void {
+  channel.taken.lines += batch.lines.length;
   if (channel.earlierEpochs.includes(batch.epoch)) return;
-  channel.heardAt = channel.clocks.monotonic();
+  channel.heardAt = performance.now();
   if (batch.epoch !== channel.epoch) beginEpoch(channel, batch);
   channel.early.set(batch.first, batch);
   appendEarly(channel, channel.early.size > MOST_EARLY);
@@ -155,7 +139,7 @@ function beginEpoch(channel: Channel, batch: Batch): void {
   channel.cursorOf = createCursorCounter('');
   channel.early.clear();
   channel.hasEnded = false;
-  const off = channel.clocks.now() - batch.now;
+  const off = channel.now() - batch.now;
   channel.offset = Math.abs(off) > CLOCK_TOLERANCE_MS ? Math.round(off / 1000) * 1000 : 0;
 }
 
@@ -176,32 +160,31 @@ function appendEarly(channel: Channel, isLate: boolean): void {
 const isNext = ({ expected, end }: Channel, { first, after, reset }: Batch): boolean =>
   first <= (expected ?? 0) || reset === true || covers(end, after ?? null);
 
-/** Returns whether a reader that has the lines up to `last` also has the lines up to `cursor`. */
-const covers = (last: LogCursor | null, cursor: LogCursor | null): boolean =>
-  last !== null && cursor !== null && isSameRun(last, cursor) && !isAfter(cursor, last);
-
 function append(channel: Channel, batch: Batch): void {
-  const { first, lines } = batch;
-  const repeated = Math.max(0, (channel.expected ?? first) - first);
-  channel.seam = seamBefore(channel, batch) ?? channel.seam;
-  channel.missing += Math.max(0, first - (channel.expected ?? first));
-  channel.isReset ||= batch.reset === true;
-  for (const line of lines.slice(repeated)) {
-    const { at, stream, text } = line;
-    const cursor = cursorOf(channel, batch, line);
-    if (batch.reset !== true && covers(channel.end, cursor)) continue;
-    channel.end = cursor;
-    channel.tail += 1;
-    channel.lines.push({ at, stream, text, cursor, pos: channel.tail, seam: channel.seam });
-    channel.seam = null;
-    channel.bytes += text.length + LINE_BYTES;
+  const { first, lines, run, last, end, problem, reset = false } = batch;
+  // The batch is repeated.
+  if (first < (channel.expected ?? first)) return;
+  if (lines.length > 0) {
+    let seam = seamBefore(channel, batch);
+    channel.taken.lost += first - (channel.expected ?? first);
+    channel.expected = first + lines.length;
+    for (const line of lines) {
+      const { at, stream, text } = line;
+      const cursor = cursorOf(channel, batch, line);
+      if (!reset && covers(channel.end, cursor)) continue;
+      channel.lines.push({ at, stream, text, cursor, seam });
+      channel.end = cursor;
+      channel.tail += 1;
+      channel.bytes += text.length + LINE_BYTES;
+      seam = null;
+    }
+    trim(channel);
   }
-  channel.expected = Math.max(channel.expected ?? 0, first + lines.length);
-  if (batch.end === true) channel.hasEnded = true;
-  channel.problem = batch.problem ?? null;
+  channel.hasEnded ||= end === true;
+  channel.problem = problem ?? null;
   channel.leftOut = batch.left_out ?? channel.leftOut;
-  channel.last = batch.last ?? (batch.run === undefined ? undefined : null);
-  trim(channel);
+  channel.last = last ?? (run === undefined ? undefined : null);
+  channel.isReset ||= reset;
 }
 
 function cursorOf(
@@ -220,25 +203,21 @@ function cursorOf(
  */
 function seamBefore({ expected, end }: Channel, batch: Batch): Seam | null {
   const { run, first, lines, gap, reset, after = null } = batch;
-  const [line] = lines;
-  if (expected !== null && first < expected) return null;
   if (gap === true || reset === true) return 'gap';
-  if (run !== undefined) return after === null || covers(end, after) ? null : after;
+  if (run !== undefined) return covers(end, after) ? null : after;
   if (expected !== null) return first > expected ? 'gap' : null;
-  return line === undefined ? null : { run: '', at: line.at, ordinal: -1 };
+  return { run: '', at: lines[0]?.at ?? '', ordinal: -1 };
 }
 
+/** Drops the oldest lines beyond the bounds. The line after them gets a seam. */
 function trim(channel: Channel): void {
   const { bounds, lines } = channel;
-  while (
-    lines.length - channel.head > 1 &&
-    (lines.length - channel.head > bounds.lines || channel.bytes > bounds.bytes)
-  ) {
-    const old = lines[channel.head];
-    channel.bytes -= (old?.text.length ?? 0) + LINE_BYTES;
-    channel.newestDropped = old?.cursor ?? null;
+  while (lines.length - channel.head > bounds.lines || channel.bytes > bounds.bytes) {
+    const [old, next] = [lines[channel.head], lines[channel.head + 1]];
+    if (old === undefined || next === undefined) break;
+    channel.bytes -= old.text.length + LINE_BYTES;
     channel.head += 1;
-    channel.dropped += 1;
+    next.seam ??= old.cursor;
   }
   if (channel.head < 1_000 || channel.head * 2 < lines.length) return;
   channel.lines = lines.slice(channel.head);
@@ -255,6 +234,8 @@ export type Place = {
 /** Consecutive lines of a channel. */
 export type Stretch = {
   lines: ChannelLine[];
+  /** Position of the last line. */
+  pos: number;
   /**
    * State before the first line. `hole`: lines that the engine still has can be missing. `gap`: the
    * agent or this channel dropped lines.
@@ -269,55 +250,40 @@ export function stretchAfter(
   max: number,
   maxBytes = Infinity,
 ): Stretch {
-  const { lines } = channel;
-  const from = place.pos === null ? joinIndex(channel, place.last) : indexAfter(channel, place.pos);
+  const { lines, tail } = channel;
+  const from = indexAfter(channel, place);
   let to = from;
   for (let size = 0; to < lines.length && to - from < max; to += 1) {
     const line = lines[to];
     size += (line?.text.length ?? 0) + LINE_BYTES;
     if (to > from && (line?.seam !== null || size > maxBytes)) break;
   }
-  return { lines: lines.slice(from, to), before: beforeOf(channel, from, place) };
+  const before = beforeOf(lines[from], place, tail - (lines.length - from));
+  return { lines: lines.slice(from, to), pos: tail - (lines.length - to), before };
 }
 
-function beforeOf(channel: Channel, index: number, { last, pos }: Place): Stretch['before'] {
-  const line = channel.lines[index];
+/** `posBefore`: position of the line before `line`. */
+function beforeOf(
+  line: ChannelLine | undefined,
+  { last, pos }: Place,
+  posBefore: number,
+): Stretch['before'] {
   if (line === undefined) return 'nothing';
-  if (pos !== null && line.pos > pos + 1) return 'gap';
-  const { seam } = line;
-  if (seam === 'gap') return 'gap';
-  const isOldest = pos === null && index === channel.head;
-  const before = seam ?? (isOldest ? channel.newestDropped : null);
-  if (before === null || covers(last, before)) return 'nothing';
+  if (line.seam === 'gap' || (pos !== null && pos < posBefore)) return 'gap';
+  if (line.seam === null || covers(last, line.seam)) return 'nothing';
   // The log was empty when the agent began to follow it, so no lines are missing.
-  return last === null && before.ordinal === -1 ? 'nothing' : 'hole';
+  return last === null && line.seam.ordinal === -1 ? 'nothing' : 'hole';
 }
 
-/** Returns the index of the line after a cursor. */
-function joinIndex({ lines, head }: Channel, last: LogCursor | null): number {
-  if (last === null) return head;
-  for (let i = lines.length - 1; i >= head; i -= 1)
-    if (covers(last, lines[i]?.cursor ?? null)) return i + 1;
-  return head;
-}
-
-/** Returns the index of the line after a position. */
-function indexAfter({ lines, head }: Channel, pos: number): number {
-  let [low, high] = [head, lines.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((lines[middle]?.pos ?? 0) <= pos) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+/** Returns the index of the first line after a place. */
+function indexAfter({ lines, head, tail }: Channel, { last, pos }: Place): number {
+  if (pos !== null) return Math.max(head, lines.length - (tail - pos));
+  let index = lines.length;
+  while (index > head && !covers(last, lines[index - 1]?.cursor ?? null)) index -= 1;
+  return index;
 }
 
 export const keptLines = ({ lines, head }: Channel): ChannelLine[] => lines.slice(head);
-
-export function onChange({ listeners }: Channel, listener: () => void): () => void {
-  listeners.add(listener);
-  return () => void listeners.delete(listener);
-}
 
 function notify({ listeners }: Channel): void {
   for (const listener of [...listeners]) listener();
@@ -333,24 +299,25 @@ export function closeChannel(channel: Channel): void {
  * Resolves to true when the condition becomes true after a change of the channel, and to false
  * after `ms`.
  */
-export function waitFor(
-  channel: Channel,
+export async function waitFor(
+  { listeners }: Channel,
   condition: () => boolean,
   ms: number,
   signal?: AbortSignal,
 ): Promise<boolean> {
-  return new Promise((resolve) => {
-    if (condition()) return resolve(true);
-    const finish = (result: boolean): void => {
-      off();
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', aborted);
-      resolve(result);
-    };
-    const aborted = (): void => finish(false);
-    const off = onChange(channel, () => condition() && finish(true));
-    const timer = setTimeout(() => finish(false), ms);
-    signal?.addEventListener('abort', aborted, { once: true });
-    if (signal?.aborted === true) finish(false);
-  });
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const check = (): void => (condition() ? resolve(true) : undefined);
+  const stop = (): void => resolve(false);
+  const timer = setTimeout(stop, ms);
+  listeners.add(check);
+  signal?.addEventListener('abort', stop, { once: true });
+  try {
+    check();
+    if (signal?.aborted === true) stop();
+    return await promise;
+  } finally {
+    listeners.delete(check);
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', stop);
+  }
 }

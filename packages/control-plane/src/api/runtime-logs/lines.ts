@@ -26,21 +26,17 @@ export const lineView = (
 ): RuntimeLine => ({ at: correctedTime(at, offset), deployment_id, stream, text });
 
 /** Merges the lines of several logs by their times. The lines of one log keep their order. */
-export function mergedByTime(logs: readonly (readonly RuntimeLine[])[]): RuntimeLine[] {
-  const merged: RuntimeLine[] = [];
-  const rest = logs.filter((lines) => lines.length > 0).map((lines) => ({ lines, next: 0 }));
-  while (rest.length > 1) {
-    const [oldest] = rest.sort((a, b) => nextTime(a) - nextTime(b));
-    const line = oldest?.lines[oldest.next];
-    if (oldest === undefined || line === undefined) break;
-    merged.push(line);
-    oldest.next += 1;
-    if (oldest.next === oldest.lines.length) rest.shift();
-  }
-  return [...merged, ...rest.flatMap(({ lines, next }) => lines.slice(next))];
-}
-const nextTime = ({ lines, next }: { lines: readonly RuntimeLine[]; next: number }): number =>
-  Date.parse(lines[next]?.at ?? '');
+export const mergedByTime = (logs: readonly (readonly RuntimeLine[])[]): RuntimeLine[] =>
+  logs
+    .flatMap((lines) => {
+      let newest = -Infinity;
+      return lines.map((line) => {
+        newest = Math.max(newest, Date.parse(line.at));
+        return { line, newest };
+      });
+    })
+    .sort((a, b) => a.newest - b.newest)
+    .map(({ line }) => line);
 
 export const NOTHING_RUNS = 'nothing of this project runs now';
 

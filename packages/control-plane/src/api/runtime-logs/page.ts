@@ -12,13 +12,10 @@ import {
   rangeOf,
   storedLines,
 } from './lines.ts';
-import type { Readers } from './readers.ts';
 import { readableNode, type Target, targetsOf } from './targets.ts';
 
-export type PageDeps = Pick<RuntimeLogDeps, 'stores' | 'now' | 'limits'> & { readers: Readers };
-
 export async function readPage(
-  deps: PageDeps,
+  deps: RuntimeLogDeps,
   projectId: string,
   query: LogQuery,
   signal: AbortSignal,
@@ -39,7 +36,7 @@ export async function readPage(
 }
 
 async function readTarget(
-  deps: PageDeps,
+  deps: RuntimeLogDeps,
   target: Target,
   query: LogQuery,
   tail: number,
@@ -66,7 +63,7 @@ async function readTarget(
 
 /** Returns the stored end of the newest container, for a project without a running one. */
 export async function lastEnd(
-  { stores }: Pick<PageDeps, 'stores'>,
+  { stores }: RuntimeLogDeps,
   projectId: string,
   query: LogQuery,
   tail: number,

@@ -6,7 +6,6 @@
 import { randomBytes } from 'node:crypto';
 import { type LogBatch, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
 import type { LogCursor } from '@berth/wire/log-cursor';
-import type { WantRecord } from '../../domain/deployments/runtime-logs.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import {
   type Channel,
@@ -14,6 +13,7 @@ import {
   createChannel,
   deliver,
   keptLines,
+  type Taken,
   waitFor,
 } from './channel.ts';
 import {
@@ -24,7 +24,7 @@ import {
   type OwnWant,
   refreshWants,
   removeWant,
-  WANT_MS,
+  type Want,
   type WantDeps,
   type Wants,
 } from './wants.ts';
@@ -88,18 +88,13 @@ export type ReadResult = {
  * plane.
  */
 export type FollowBegin = { after: string | null; since: number };
-export type Held = {
-  channel: Channel;
-  /** Monotonic time at which the reader began. */
-  since: number;
-  release(): void;
-};
+export type Held = { channel: Channel; release(): void };
 type Target = { id: string; node_id: string | null };
 
 export type Readers = {
   limits: ReaderLimits;
   /**
-   * Follows the log of a deployment from now on. Call `release` in a `finally`. Throws
+   * Follows the log of a deployment from now on. Call `release` once, in a `finally`. Throws
    * too_many_requests.
    */
   follow(deployment_id: string, node_id: string, begin: FollowBegin): Promise<Held>;
@@ -129,8 +124,7 @@ type State = {
   now: () => number;
   wants: Wants;
   reading: Map<string, Promise<ReadResult>>;
-  /** Number of lines that arrived in channels, and of lines that closed channels missed. */
-  taken: { lines: number; lost: number };
+  taken: Taken;
   /** Number of lines that agents can send now. */
   budget: { lines: number; at: number };
 };
@@ -154,120 +148,65 @@ export function createReaders(deps: ReaderDeps): Readers {
     accept: (key, batch) => accept(state, key, batch),
     wantsOf: (node_id) => listWants(wants, node_id),
     tagOf: (node_id) => wants.tags.get(node_id) ?? null,
-    counts: () => countsOf(state),
+    counts: () => ({
+      follows: countOf(state, 'follow'),
+      reads: countOf(state, 'read'),
+      ...state.taken,
+    }),
     close: () => closeWants(wants),
-  };
-}
-
-async function follow(
-  state: State,
-  deployment_id: string,
-  node_id: string,
-  begin: FollowBegin,
-): Promise<Held> {
-  const own =
-    sharedFollow(state, deployment_id, node_id) ??
-    (await newFollow(state, deployment_id, node_id, begin));
-  let isReleased = false;
-  return {
-    channel: own.channel,
-    since: performance.now(),
-    release() {
-      if (!isReleased) release(state, own);
-      isReleased = true;
-    },
   };
 }
 
 const followKey = (deployment_id: string): string => `f-${deployment_id}`;
 
-/** Joins the reader that the existing viewers of the log use. */
-function sharedFollow(state: State, deployment_id: string, node_id: string): OwnWant | null {
-  const own = state.wants.own.get(followKey(deployment_id));
-  if (own === undefined) return null;
-  if (own.want.node_id !== node_id) {
-    // End the reader: the deployment moved to another node.
-    remove(state, own);
-    return null;
-  }
-  own.viewers += 1;
-  clearTimeout(own.ending);
-  own.ending = undefined;
-  return own;
-}
-
-async function newFollow(
+async function follow(
   state: State,
   deployment_id: string,
   node_id: string,
   { after, since }: FollowBegin,
-): Promise<OwnWant> {
-  const { limits, now } = state;
-  if (
-    countOf(state, 'follow') >= limits.follows ||
-    countOf(state, 'follow', node_id) >= limits.followsOfNode
-  )
-    throw new DomainError(
-      'too_many_requests',
-      'too many logs are being followed; close some first',
-    );
+): Promise<Held> {
+  const { wants, limits, now, taken } = state;
   const key = followKey(deployment_id);
-  const want = newWant(state, {
+  let own = wants.own.get(key);
+  if (own !== undefined && own.want.node_id !== node_id) {
+    // End the reader: the deployment moved to another node.
+    removeWant(wants, own);
+    own = undefined;
+  }
+  if (own === undefined && !hasRoom(state, [{ id: deployment_id, node_id }]))
+    throw tooManyFollows();
+  const want: Want = {
     key,
     node_id,
     deployment_id,
     mode: 'follow',
     tail: FOLLOW_OVERLAP_LINES,
     since_at: since,
+    until_at: null,
+    stream: null,
     position: after,
-  });
-  return addWant(state.wants, want, createChannel(limits.follow, now));
+  };
+  const held = own ?? (await addWant(wants, want, createChannel(limits.follow, now, taken)));
+  held.viewers += 1;
+  clearTimeout(held.ending);
+  return { channel: held.channel, release: () => release(state, held) };
 }
 
-function release(state: State, own: OwnWant): void {
+export const tooManyFollows = (): DomainError =>
+  new DomainError('too_many_requests', 'too many logs are being followed; close some first');
+
+function release({ wants, limits }: State, own: OwnWant): void {
   own.viewers -= 1;
   if (own.viewers > 0) return;
   // Keep the reader for a while: a browser might reload, or a client might reconnect.
-  const lingerMs = state.wants.isClosed ? 0 : state.limits.lingerMs;
-  own.ending = setTimeout(() => remove(state, own), lingerMs).unref();
+  const lingerMs = wants.isClosed ? 0 : limits.lingerMs;
+  own.ending = setTimeout(() => removeWant(wants, own), lingerMs).unref();
 }
 
-function remove({ wants, taken }: State, own: OwnWant): void {
-  removeWant(wants, own);
-  taken.lost += own.channel.missing;
-}
-
-function newWant(
-  { wants }: State,
-  more: Pick<WantRecord, 'key' | 'node_id' | 'deployment_id' | 'mode' | 'tail'> &
-    Partial<WantRecord>,
-): WantRecord {
-  return {
-    owner: wants.owner,
-    since_at: null,
-    until_at: null,
-    stream: null,
-    position: null,
-    expires_at: wants.deps.uptime.estimate().at + WANT_MS,
-    ...more,
-  };
-}
-
-const countOf = ({ wants }: State, mode: WantRecord['mode'], node_id?: string): number =>
+const countOf = ({ wants }: State, mode: Want['mode'], node_id?: string): number =>
   [...wants.own.values()].filter(
     ({ want }) => want.mode === mode && (node_id === undefined || want.node_id === node_id),
   ).length;
-
-function countsOf(state: State): ReturnType<Readers['counts']> {
-  const { wants, taken } = state;
-  const open = [...wants.own.values()].reduce((sum, { channel }) => sum + channel.missing, 0);
-  return {
-    follows: countOf(state, 'follow'),
-    reads: countOf(state, 'read'),
-    lines: taken.lines,
-    lost: taken.lost + open,
-  };
-}
 
 function hasRoom(state: State, targets: readonly Target[]): boolean {
   const { limits, wants } = state;
@@ -294,26 +233,22 @@ function sharedRead(state: State, request: ReadRequest): Promise<ReadResult> {
 }
 
 async function read(state: State, request: ReadRequest): Promise<ReadResult> {
-  const { limits, now, wants } = state;
+  const { limits, now, wants, taken } = state;
   if (countOf(state, 'read') >= limits.reads)
     throw new DomainError(
       'too_many_requests',
       'too many logs are being read; try again in a moment',
     );
-  const { deployment_id, node_id, tail, since, until, stream, after } = request;
-  const bounds = { ...limits.read, bytes: request.bytes ?? limits.read.bytes };
-  const want = newWant(state, {
+  const { since, until, after, bytes = limits.read.bytes, ...log } = request;
+  const want: Want = {
+    ...log,
     key: `r-${randomBytes(12).toString('hex')}`,
-    node_id,
-    deployment_id,
     mode: 'read',
-    tail,
     since_at: since,
     until_at: until,
-    stream,
     position: after,
-  });
-  const own = await addWant(wants, want, createChannel(bounds, now));
+  };
+  const own = await addWant(wants, want, createChannel({ ...limits.read, bytes }, now, taken));
   const { channel } = own;
   try {
     const isOver = (): boolean => channel.hasEnded || channel.problem !== null;
@@ -323,19 +258,23 @@ async function read(state: State, request: ReadRequest): Promise<ReadResult> {
       isDone ? null : `its node did not answer within ${limits.readMs / 1000} s`,
     );
   } finally {
-    remove(state, own);
+    removeWant(wants, own);
   }
 }
 
-const resultOf = (channel: Channel, problem: string | null): ReadResult => ({
-  lines: keptLines(channel),
-  isCut: channel.leftOut + channel.dropped > 0,
-  isOverBytes: channel.dropped > 0,
-  last: channel.last ?? channel.end ?? channel.last,
-  isReset: channel.isReset,
-  offset: channel.offset,
-  problem: channel.problem ?? problem,
-});
+function resultOf(channel: Channel, problem: string | null): ReadResult {
+  const lines = keptLines(channel);
+  const isOverBytes = channel.tail > lines.length;
+  return {
+    lines,
+    isCut: channel.leftOut > 0 || isOverBytes,
+    isOverBytes,
+    last: channel.last ?? channel.end ?? channel.last,
+    isReset: channel.isReset,
+    offset: channel.offset,
+    problem: channel.problem ?? problem,
+  };
+}
 
 async function accept(
   state: State,
@@ -344,13 +283,13 @@ async function accept(
 ): Promise<{ wanted: boolean; wait_ms: number }> {
   const { wants } = state;
   const { logRelay } = wants.deps.stores;
-  const isFor = (want: WantRecord): boolean => want.key === key && want.node_id === batch.node_id;
+  const isFor = (want: Want): boolean => want.key === key && want.node_id === batch.node_id;
   const own = wants.own.get(key);
   const isOwn = own !== undefined && isFor(own.want);
   if (!isOwn && !wants.others.some(isFor)) await refreshWants(wants);
   const elsewhere = wants.others.filter(isFor);
   if (!isOwn && elsewhere.length === 0) return { wanted: false, wait_ms: 0 };
-  if (isOwn) take(state, own.channel, batch);
+  if (isOwn) deliver(own.channel, batch);
   if (elsewhere.length > 0 && logRelay !== null) {
     const message = JSON.stringify({ key, batch });
     for (const { owner } of elsewhere) logRelay.send(owner, message);
@@ -362,12 +301,7 @@ async function accept(
 function takeMessage(state: State, message: string): void {
   const { key, batch } = JSON.parse(message) as { key: string; batch: LogBatch };
   const own = state.wants.own.get(key);
-  if (own !== undefined && own.want.node_id === batch.node_id) take(state, own.channel, batch);
-}
-
-function take({ taken }: State, channel: Channel, batch: LogBatch): void {
-  taken.lines += batch.lines.length;
-  deliver(channel, batch);
+  if (own !== undefined && own.want.node_id === batch.node_id) deliver(own.channel, batch);
 }
 
 /**

@@ -19,24 +19,22 @@ export const resumeId = (cursors: ReadonlyMap<string, LogCursor>): string =>
     .map(([id, { at, ordinal, run }]) => `${id}~${at}~${at},${ordinal}:${run}`)
     .join(',');
 
-const DEPLOYMENT = /^[\w-]{1,64}$/;
-const TIME = /^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)?$/;
-const REST = /^(\d{1,9}):([A-Za-z0-9]{0,64})$/;
+const TIME = String.raw`((?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)?)`;
+/** The second part is absent from ids of version 0.1.0. */
+const PART = new RegExp(
+  String.raw`(?<=^|,)([\w-]{1,64})~${TIME}~${TIME}(?:,(\d{1,9}):([A-Za-z0-9]{0,64}))?(?=,|$)`,
+  'g',
+);
 
 /** Returns the cursors of an id. The client can send any text, so unreadable parts are ignored. */
 export function cursorsIn(id: string | string[] | undefined): Map<string, LogCursor> {
   const cursors = new Map<string, LogCursor>();
   if (typeof id !== 'string' || id.length > MOST_CHARS) return cursors;
-  const parts = id.split(',');
-  for (const [i, part] of parts.entries()) {
-    const [deployment = '', stdout = '', stderr = '', ...more] = part.split('~');
-    const at = stdout > stderr ? stdout : stderr;
-    if (!DEPLOYMENT.test(deployment) || more.length > 0 || at === '') continue;
-    if (!TIME.test(stdout) || !TIME.test(stderr)) continue;
-    // Version 0.1.0 sent ids without the second part. Treat all lines up to the time as already
-    // shown.
-    const [, ordinal = '999999999', run = ''] = REST.exec(parts[i + 1] ?? '') ?? [];
-    cursors.set(deployment, { run, at, ordinal: Number(ordinal) });
+  // An id of version 0.1.0 has no ordinal. Treat all lines up to the time as already shown.
+  for (const part of id.matchAll(PART)) {
+    const [, deployment = '', out = '', err = '', ordinal = '999999999', run = ''] = part;
+    const at = out > err ? out : err;
+    if (at !== '') cursors.set(deployment, { run, at, ordinal: Number(ordinal) });
   }
   return cursors;
 }

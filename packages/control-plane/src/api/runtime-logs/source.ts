@@ -5,14 +5,14 @@
  * that are missing there too.
  */
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import { isAfter, isSameRun, type LogCursor } from '@berth/wire/log-cursor';
+import { covers, type LogCursor } from '@berth/wire/log-cursor';
 import { DEFAULT_TAIL, type LostLines, MAX_TAIL } from '@berth/wire/runtime';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { SseEvent } from '../sse.ts';
 import { type Channel, type ChannelLine, type Place, stretchAfter, waitFor } from './channel.ts';
 import { correctedTime, lineView, rangeOf } from './lines.ts';
-import type { Held, ReadResult } from './readers.ts';
+import type { ReadResult } from './readers.ts';
 import { resumeId } from './resume-id.ts';
 import { readableNode, type Target } from './targets.ts';
 import { checkRights, inTime, send, sendGone, type Viewer } from './viewer.ts';
@@ -26,8 +26,6 @@ export type Source = {
   place: Place;
   /** Time of the newest line shown, in the form that the viewer got. */
   shownAt: string | null;
-  /** True after the first read: the viewer has the lines up to the place. */
-  hasBegun: boolean;
   /**
    * True if the read did not tell where the log ended: it failed, or a 0.1.0 agent had no lines.
    */
@@ -72,21 +70,13 @@ export const createSource = (
   target,
   signal,
   isEnding,
-  place: { last: cursorOf(viewer, target), pos: null },
+  place: { last: viewer.cursors.get(target.id) ?? null, pos: null },
   shownAt: null,
-  hasBegun: cursorOf(viewer, target) !== null,
   isEndUnknown: false,
   toldProblem: '',
   failedReads: 0,
   filledAt: -Infinity,
 });
-
-/**
- * Returns the newest line that the viewer has: from this stream, or from the stream that it
- * resumes.
- */
-const cursorOf = ({ cursors, resumed }: Viewer, { id }: Target): LogCursor | null =>
-  cursors.get(id) ?? resumed.get(id) ?? null;
 
 /** Sends the log until its deployment has ended. */
 export async function runSource(source: Source): Promise<void> {
@@ -107,25 +97,21 @@ async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
   const begin = { after: source.place.last?.at ?? null, since };
   const held = await viewer.deps.readers
     .follow(target.id, node.id, begin)
-    .catch((error: unknown) => tellFull(source, node, error));
-  if (held === null) return false;
+    .catch((error: unknown) => tell(source, node.hostname, refusalOf(error)));
+  if (held === undefined) return false;
   try {
     if (source.isEndUnknown) source.place.pos = held.channel.tail;
-    await sendNew(source, node, held);
+    await sendNew(source, node, held.channel);
     return true;
   } finally {
     held.release();
   }
 }
 
-/**
- * Tells the viewer that too many logs are being read: streams of other viewers reached the limit
- * after this stream began.
- */
-async function tellFull(source: Source, node: NodeRecord, error: unknown): Promise<null> {
+/** Returns the reason if too many logs are being read. Throws any other error. */
+function refusalOf(error: unknown): string {
   if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
-  await tell(source, node.hostname, error.message);
-  return null;
+  return error.message;
 }
 
 /**
@@ -145,7 +131,7 @@ async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
   };
   const read = await viewer.deps.readers.read(request, signal);
   const lines = read.lines.filter(
-    (line) => isNew(line, last, read) && isInRange(source, line, read.offset),
+    (line) => isNew(line.cursor, last, read) && isInRange(source, line, read.offset),
   );
   await viewer.recheck();
   const [first] = lines;
@@ -170,29 +156,33 @@ async function endHistory(source: Source, node: NodeRecord, read: ReadResult): P
     return false;
   }
   source.failedReads = 0;
-  source.hasBegun = true;
+  source.viewer.firstTargets.delete(source.target.id);
   const newest = read.last ?? null;
-  if (newest === null) return true;
-  if (last === null || read.isReset || !isSameRun(newest, last) || isAfter(newest, last)) {
-    source.place = { last: newest, pos: null };
-    source.viewer.cursors.set(source.target.id, newest);
-  }
+  if (newest !== null && isNew(newest, last, read)) moveTo(source, newest);
   return true;
 }
 
-function historyRange({ viewer, target, place, hasBegun }: Source) {
+function historyRange({ viewer, target, place }: Source) {
   if (place.last !== null) return { tail: MAX_TAIL, since: null, after: place.last.at };
   // Show a deployment that starts while the stream is open from its first line.
-  if (hasBegun || !viewer.firstTargets.has(target.id))
-    return { tail: MAX_TAIL, since: null, after: null };
+  if (!viewer.firstTargets.has(target.id)) return { tail: MAX_TAIL, since: null, after: null };
   const { query, beganAt } = viewer;
   // The lines that were printed since the request are new, and not among the last ones.
   if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt - LATE_MS, after: null };
   return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null };
 }
 
-const isNew = ({ cursor }: ChannelLine, last: LogCursor | null, { isReset }: ReadResult): boolean =>
-  last === null || isReset || !isSameRun(cursor, last) || isAfter(cursor, last);
+const isNew = (
+  cursor: LogCursor,
+  last: LogCursor | null,
+  { isReset }: Pick<ReadResult, 'isReset'>,
+): boolean => isReset || !covers(last, cursor);
+
+function moveTo({ viewer, target, place }: Source, cursor: LogCursor): void {
+  place.last = cursor;
+  place.pos = null;
+  viewer.cursors.set(target.id, cursor);
+}
 
 /** Whether a line was printed since the request, if only those are asked for. */
 const isInRange = ({ viewer, place }: Source, { at }: ChannelLine, offset: number): boolean =>
@@ -212,15 +202,15 @@ function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadRe
 }
 
 /** Sends the new lines until the agent says that it sent the last one. */
-async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<void> {
+async function sendNew(source: Source, node: NodeRecord, channel: Channel): Promise<void> {
   const { viewer, signal } = source;
-  const { channel } = held;
   for (;;) {
-    const { lines, before } = stretchAfter(channel, source.place, LINES_AT_ONCE, PAGE_BYTES);
+    const { lines, pos, before } = stretchAfter(channel, source.place, LINES_AT_ONCE, PAGE_BYTES);
     if (before === 'hole' && canFill(source)) {
       source.filledAt = performance.now();
       source.place.pos = null;
-      await sendHistory(source, node).catch(ignoreFull);
+      // If too many logs are being read, the missing lines stay missing.
+      await sendHistory(source, node).catch(refusalOf);
       continue;
     }
     const [first] = lines;
@@ -231,13 +221,13 @@ async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<vo
         if (before !== 'nothing') await send(viewer, [lostEvent(source, first, channel.offset)]);
         await sendLines(source, lines, channel.offset);
       });
-      source.place.pos = lines.at(-1)?.pos ?? null;
+      source.place.pos = pos;
       // Pause between two parts, so that the process can handle other requests.
       await setImmediate();
       continue;
     }
     if (channel.hasEnded) return;
-    await tellChannelProblem(source, node, held);
+    await tellChannelProblem(source, node, channel);
     await waitFor(
       channel,
       () => channel.hasEnded || hasMore(channel, source.place),
@@ -246,11 +236,6 @@ async function sendNew(source: Source, node: NodeRecord, held: Held): Promise<vo
     );
     signal.throwIfAborted();
   }
-}
-
-/** Ignores the error that too many logs are being read: the missing lines stay missing. */
-function ignoreFull(error: unknown): void {
-  if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
 }
 
 const canFill = ({ filledAt }: Source): boolean => performance.now() - filledAt > FILL_EVERY_MS;
@@ -265,8 +250,7 @@ async function sendLines(
   const { viewer, target } = source;
   const events: SseEvent[] = [];
   for (const line of lines) {
-    source.place = { last: line.cursor, pos: null };
-    viewer.cursors.set(target.id, line.cursor);
+    moveTo(source, line.cursor);
     if (viewer.query.stream !== undefined && line.stream !== viewer.query.stream) continue;
     const data = lineView(target.id, line, offset);
     source.shownAt = data.at;
@@ -286,11 +270,14 @@ function lostEvent({ target, shownAt }: Source, next: ChannelLine, offset: numbe
   return { event: 'lost', data };
 }
 
-async function tellChannelProblem(source: Source, node: NodeRecord, held: Held): Promise<void> {
-  const { channel, since } = held;
+async function tellChannelProblem(
+  source: Source,
+  node: NodeRecord,
+  channel: Channel,
+): Promise<void> {
   if (channel.problem !== null && !source.isEnding())
     await tell(source, node.hostname, channel.problem);
-  if (performance.now() - (channel.heardAt ?? since) <= SILENT_MS) return;
+  if (performance.now() - channel.heardAt <= SILENT_MS) return;
   const seconds = Math.floor(SILENT_MS / 1000);
   await tell(source, node.hostname, `node ${node.hostname} has sent nothing for ${seconds} s`);
 }

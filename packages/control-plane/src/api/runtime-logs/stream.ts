@@ -8,17 +8,18 @@ import { DEFAULT_TAIL } from '@berth/wire/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { SENT } from '../define.ts';
-import type { Hold, Holds } from '../long-poll.ts';
+import type { Hold } from '../long-poll.ts';
 import type { EventStream } from '../sse.ts';
 import { streamTo } from '../stream-answer.ts';
 import { type LogQuery, NOTHING_RUNS, storedLines } from './lines.ts';
+import type { RuntimeLogDeps } from './deps.ts';
 import { lastEnd } from './page.ts';
+import { tooManyFollows } from './readers.ts';
 import { cursorsIn } from './resume-id.ts';
 import { createSource, LOOK_MS, runSource } from './source.ts';
 import { MOST_SOURCES, type Target, targetsOf } from './targets.ts';
-import { inTime, send, sendGone, type Viewer, type ViewerDeps } from './viewer.ts';
+import { inTime, send, sendGone, type Viewer } from './viewer.ts';
 
-export type StreamDeps = ViewerDeps & { holds: Holds };
 export type StreamCall = {
   projectId: string;
   userId: string;
@@ -36,7 +37,7 @@ const MOST_STREAMS_OF_ONE = 8;
 
 /** Streams the log until the client disconnects. Throws too_many_requests. */
 export async function streamLogs(
-  deps: StreamDeps,
+  deps: RuntimeLogDeps,
   openStreams: RefCounts,
   call: StreamCall,
 ): Promise<typeof SENT> {
@@ -60,16 +61,12 @@ export async function streamLogs(
 }
 
 function checkRoom(
-  { readers }: StreamDeps,
+  { readers }: RuntimeLogDeps,
   openStreams: RefCounts,
   userId: string,
   targets: readonly Target[],
 ): void {
-  if (!readers.hasRoom(targets.filter((target) => !target.ended)))
-    throw new DomainError(
-      'too_many_requests',
-      'too many logs are being followed; close some first',
-    );
+  if (!readers.hasRoom(targets.filter((target) => !target.ended))) throw tooManyFollows();
   const open = openStreams.count(userId);
   if (open >= MOST_STREAMS_OF_ONE)
     throw new DomainError(
@@ -88,7 +85,7 @@ async function pump(viewer: Viewer, projectId: string): Promise<void> {
 }
 
 function createViewer(
-  deps: StreamDeps,
+  deps: RuntimeLogDeps,
   { query, recheck, request }: StreamCall,
   stream: EventStream,
   hold: Hold,
@@ -101,8 +98,7 @@ function createViewer(
     beganAt: deps.now(),
     recheck,
     checkedAt: -Infinity,
-    resumed: cursorsIn(request.headers['last-event-id']),
-    cursors: new Map(),
+    cursors: cursorsIn(request.headers['last-event-id']),
     firstTargets: new Set(),
     quietSince: performance.now(),
   };
@@ -126,7 +122,7 @@ type ProjectStream = {
 /** Keeps one source for each running deployment until the stream ends. */
 async function followProject(stream: ProjectStream): Promise<never> {
   const { viewer, sources, projectId } = stream;
-  const { deps, hold, query, resumed } = viewer;
+  const { deps, hold, query, cursors } = viewer;
   let isFirstLook = true;
   let wasIdle = false;
   for (;;) {
@@ -136,7 +132,7 @@ async function followProject(stream: ProjectStream): Promise<never> {
     await viewer.recheck();
     await deps.stores.projects.get(projectId);
     const targets = await targetsOf(deps, projectId, query.deployment_id);
-    const withLines = isFirstLook && resumed.size === 0;
+    const withLines = isFirstLook && cursors.size === 0;
     if (withLines) for (const { id } of targets) viewer.firstTargets.add(id);
     const isIdle = sources.size === 0 && targets.every((target) => target.ended);
     if (isIdle && !wasIdle) await sayIdle(stream, targets[0] ?? null, withLines);
@@ -155,7 +151,7 @@ function startSources(stream: ProjectStream, targets: readonly Target[]): void {
   const { sources } = stream;
   for (const target of targets) {
     const running = sources.get(target.id);
-    if (running?.node_id === target.node_id && running !== undefined) continue;
+    if (running?.node_id === target.node_id) continue;
     running?.stop.abort();
     if (sources.size < MOST_SOURCES || running !== undefined) start(stream, target);
   }

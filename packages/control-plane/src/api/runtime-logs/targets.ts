@@ -8,13 +8,12 @@ import type { RuntimeLogDeps } from './deps.ts';
 import { time } from '../views.ts';
 
 export type Target = { id: string; node_id: string | null; ended: boolean };
-export type TargetDeps = Pick<RuntimeLogDeps, 'stores' | 'now' | 'limits'>;
 
 /** Maximum number of deployments of one project that a stream follows at once. */
 export const MOST_SOURCES = 6;
 
 export async function deploymentOf(
-  { stores }: Pick<TargetDeps, 'stores'>,
+  { stores }: RuntimeLogDeps,
   projectId: string,
   id: string,
 ): Promise<DeploymentRecord> {
@@ -30,7 +29,7 @@ export async function deploymentOf(
 
 /** Returns the deployments whose containers can print now, or the named one. */
 export async function targetsOf(
-  deps: TargetDeps,
+  deps: RuntimeLogDeps,
   projectId: string,
   named: string | undefined,
 ): Promise<Target[]> {
@@ -54,7 +53,7 @@ export async function targetsOf(
 
 /** Returns the node, or why its logs cannot be read now. */
 export async function readableNode(
-  { stores, now, limits }: TargetDeps,
+  { stores, now, limits }: RuntimeLogDeps,
   id: string | null,
 ): Promise<{ node: NodeRecord; problem: null } | { node: NodeRecord | null; problem: string }> {
   const [node] = id === null ? [] : await stores.nodes.getMany([id]);

@@ -5,14 +5,9 @@ import type { RuntimeLogDeps } from './deps.ts';
 import type { Hold } from '../long-poll.ts';
 import type { EventStream, SseEvent } from '../sse.ts';
 import type { LogQuery } from './lines.ts';
-import type { Readers } from './readers.ts';
-
-export type ViewerDeps = Pick<RuntimeLogDeps, 'stores' | 'changes' | 'now' | 'limits'> & {
-  readers: Readers;
-};
 
 export type Viewer = {
-  deps: ViewerDeps;
+  deps: RuntimeLogDeps;
   stream: EventStream;
   hold: Hold;
   query: LogQuery;
@@ -22,11 +17,15 @@ export type Viewer = {
   recheck: () => Promise<unknown>;
   /** Monotonic time of the last check of the rights. */
   checkedAt: number;
-  /** Newest line of each deployment that the client had when the stream began (Last-Event-ID). */
-  resumed: ReadonlyMap<string, LogCursor>;
-  /** Newest line of each deployment that was sent. */
+  /**
+   * Newest line of each deployment that the client has: at first from the stream that it resumes
+   * (Last-Event-ID).
+   */
   cursors: Map<string, LogCursor>;
-  /** Deployments that ran when the stream began: the client gets their older lines as requested. */
+  /**
+   * Deployments that ran when the stream began, until their log is read: the client gets their
+   * older lines as requested.
+   */
   firstTargets: Set<string>;
   /** Monotonic time of the last event. */
   quietSince: number;

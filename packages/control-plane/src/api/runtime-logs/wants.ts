@@ -20,9 +20,10 @@ export type WantDeps = {
   log: Logger;
 };
 
+export type Want = Omit<WantRecord, 'owner' | 'expires_at'>;
 /** A log that this control plane requests for its viewers. */
 export type OwnWant = {
-  want: WantRecord;
+  want: Want;
   channel: Channel;
   viewers: number;
   ending: NodeJS.Timeout | undefined;
@@ -46,7 +47,7 @@ export type Wants = {
   unsubscribe: () => void;
 };
 
-export const WANT_MS = 30_000;
+const WANT_MS = 30_000;
 const RENEW_MS = 5_000;
 const REFRESH_MS = 2_000;
 
@@ -84,13 +85,15 @@ async function tick(wants: Wants): Promise<void> {
   await refreshWants(wants);
 }
 
-async function save({ deps }: Wants, own: OwnWant): Promise<void> {
+async function save({ deps, owner }: Wants, own: OwnWant): Promise<void> {
   const { at } = deps.uptime.estimate();
-  const position = positionOf(own);
-  await deps.stores.logWants.put({ ...own.want, position, expires_at: at + WANT_MS }, at);
+  await deps.stores.logWants.put({ ...presentWant(own), owner, expires_at: at + WANT_MS }, at);
 }
 
-const positionOf = ({ want, channel }: OwnWant): string | null => channel.end?.at ?? want.position;
+const presentWant = ({ want, channel }: OwnWant): Want => ({
+  ...want,
+  position: channel.end?.at ?? want.position,
+});
 
 /** Reads the wants of the other control planes. */
 export async function refreshWants(wants: Wants): Promise<void> {
@@ -118,9 +121,9 @@ function wakeNodes(wants: Wants): void {
 const tagFor = (keys: string[]): string =>
   createHash('sha256').update(keys.sort().join('\n')).digest('base64url').slice(0, 12);
 
-export async function addWant(wants: Wants, want: WantRecord, channel: Channel): Promise<OwnWant> {
+export async function addWant(wants: Wants, want: Want, channel: Channel): Promise<OwnWant> {
   const { changes, stores } = wants.deps;
-  const own: OwnWant = { want, channel, viewers: 1, ending: undefined };
+  const own: OwnWant = { want, channel, viewers: 0, ending: undefined };
   wants.own.set(want.key, own);
   try {
     if (stores.logRelay !== null) {
@@ -166,7 +169,7 @@ export async function listWants(wants: Wants, node_id: string): Promise<LogWant[
   const { stores, uptime, now } = wants.deps;
   const rows =
     stores.logRelay === null
-      ? [...wants.own.values()].map((own) => ({ ...own.want, position: positionOf(own) }))
+      ? [...wants.own.values()].map(presentWant)
       : await stores.logWants.list(uptime.estimate().at, node_id);
   const byKey = new Map<string, LogWant>();
   for (const row of rows) {
@@ -178,7 +181,7 @@ export async function listWants(wants: Wants, node_id: string): Promise<LogWant[
   return [...byKey.values()];
 }
 
-function wantView(row: WantRecord, now: number): LogWant {
+function wantView(row: Want, now: number): LogWant {
   const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
   const ago = (at: number | null): number | null =>
     at === null ? null : Math.max(0, Math.round(now - at));
@@ -195,13 +198,9 @@ function wantView(row: WantRecord, now: number): LogWant {
 function furthestBehind(a: LogWant, b: LogWant): LogWant {
   const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
   const positions = [a, b].flatMap(({ after }) => after ?? []);
-  // Rows written by an older control plane lack both columns.
-  const isUnknown = [a, b].some(
-    ({ after, since_ago_ms }) => after === null && since_ago_ms === null,
-  );
   return {
     ...a,
     since_ago_ms: ages.length === 0 ? null : Math.max(...ages),
-    after: isUnknown ? null : (positions.sort()[0] ?? null),
+    after: positions.sort()[0] ?? null,
   };
 }

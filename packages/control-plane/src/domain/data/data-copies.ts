@@ -37,6 +37,8 @@ export type CopiedProject = {
   has_volumes: boolean;
   deployment_id: string;
   node_id: string | null;
+  /** Nodes of the instances beside the first one. Absent: none. */
+  others?: readonly string[];
   image_arch: string | null;
   datasets: PinnedDataset[] | null;
 };
@@ -81,7 +83,7 @@ export const copiesQuestion = (
 ): CopiesQuestion => ({
   wanted: project.data_copies,
   versions: copyVersions(project.datasets, datasets),
-  runsOn: project.node_id === null ? [] : [project.node_id],
+  runsOn: [...new Set([project.node_id, ...(project.others ?? [])])].filter((id) => id !== null),
   pinned: new Set(
     stored.filter((p) => p.project_id === project.project_id).map(({ node_id }) => node_id),
   ),

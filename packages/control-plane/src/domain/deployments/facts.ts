@@ -5,6 +5,7 @@
 import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
 import type { InstanceRecord } from './instance.ts';
+import type { Room } from '../nodes/room.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
 import type { UnmanagedContainer } from '../nodes/unmanaged-containers.ts';
 import type { Uptime } from '../platform/uptime.ts';
@@ -53,6 +54,8 @@ export type Limits = {
    * subtracted for each missing byte.
    */
   weights: { cached: number; missing: number; free: number };
+  /** Part of a node's memory that the memory limits of its containers may use together. */
+  memoryOvercommit: number;
 };
 
 export const DEFAULT_LIMITS: Limits = {
@@ -70,6 +73,7 @@ export const DEFAULT_LIMITS: Limits = {
   maxLosses: 3,
   maxAttempts: 5,
   weights: { cached: 10, missing: 0.000001, free: 0.0000001 },
+  memoryOvercommit: 1,
 };
 
 /** A node with the number of its open build tasks. */
@@ -156,6 +160,11 @@ export type Facts = {
   cacheIndex: CacheIndex;
   /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
+  /**
+   * Memory and devices that Berth's containers hold on the nodes. Only read if a deployment waits for a node and needs
+   * memory or devices.
+   */
+  room?: Room;
   /** The project's containers on nodes with a contract-only agent. Absent: none. */
   unmanaged?: readonly UnmanagedContainer[];
   /** Unused ids, enough for one plan. */

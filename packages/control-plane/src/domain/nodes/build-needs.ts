@@ -2,6 +2,7 @@
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from '../git/git-token.ts';
@@ -89,6 +90,14 @@ export function limitNeeds({
     ...(cpus === null ? [] : ['cpus']),
   ];
   return names.length === 0 ? [] : [{ capability: null, what: `apply ${names.join(' and ')}` }];
+}
+
+/** Returns the needs of the devices that the project requires. */
+export function deviceNeeds({ requires }: Pick<ProjectSettings, 'requires'>): Need[] {
+  const kinds = Object.keys(requires.devices ?? {});
+  return kinds.length === 0
+    ? []
+    : [{ capability: CAN_DEVICES, what: `pass ${kinds.join(' and ')} to a container` }];
 }
 
 /**

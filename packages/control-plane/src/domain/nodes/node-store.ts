@@ -2,11 +2,13 @@
  * Interface to the nodes in the database. Each method runs its own transaction,
  * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
  */
+import type { NodePatch } from '@berth/wire/machine';
 import type { NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { NameFilter, Page, Paged } from '../platform/page.ts';
 import type { DrainRecord, NodeRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';
+import type { Room } from './room.ts';
 import type { RegistrationContext, SecretState } from './agent-identity.ts';
 import type { HeardNode } from './failover.ts';
 
@@ -107,6 +109,18 @@ export type NodeStore = {
    * being_deleted.
    */
   setSchedulable(id: string, schedulable: boolean): Promise<NodeRecord>;
+  /**
+   * Sets and removes labels of admins. Throws not_found, being_deleted, validation (each bad label,
+   * or too many).
+   */
+  setLabels(id: string, patch: NodePatch['labels']): Promise<NodeRecord>;
+  /** Returns the memory and the devices that deployments have on the nodes. */
+  room(): Promise<Room>;
+  /**
+   * Returns the number of deployments on nodes with a known memory that have no memory limit:
+   * placement counts 0 bytes for each. 0 if none has a limit.
+   */
+  countUnlimited(): Promise<number>;
   /** Marks the node for deletion. Idempotent. Throws not_found. */
   markDeleting(id: string, now: number): Promise<NodeRecord>;
   /**

@@ -22,6 +22,8 @@ import {
   refusalText,
   type Refusals,
 } from './refusal.ts';
+import { labelOf } from './machine.ts';
+import { freeDevices, type Held, type MachineNeeds, NOTHING_HELD } from './room.ts';
 import type { Facts, Limits } from '../deployments/facts.ts';
 import type { NodeLoss, NodeRecord } from '../platform/records.ts';
 
@@ -52,6 +54,8 @@ export type Question = {
   needs: readonly Need[];
   /** The node that has the project's volumes; null or absent: any node is possible. */
   home?: string | null;
+  /** Labels, architecture, memory and devices that the deployment needs; null or absent: none. */
+  machine?: MachineNeeds | null;
 };
 
 export const QUESTION: Question = {
@@ -158,7 +162,7 @@ function checksOf(
   copies: DatasetCopies,
   { now, limits }: PlacementContext,
 ): readonly Check[] {
-  const { losses, home = null, arch, needs } = question;
+  const { losses, home = null, arch, needs, machine = null } = question;
   const checks: Check[] = [
     (node) => (node.role === 'deploy' ? null : { kind: 'builder' }),
     (node) => refusalOf(node, losses, now, limits),
@@ -167,7 +171,24 @@ function checksOf(
   if (arch !== null) checks.push((node) => otherArch(node, arch));
   if (needs.length > 0) checks.push((node) => lack(node, needs));
   if (copies.isStuck) checks.push((_, position) => withoutDataset(copies, position));
-  checks.push((node, position) => noRoom(node, copies, position));
+  checks.push(...machineChecks(machine, limits), (node, position) =>
+    noRoom(node, copies, position),
+  );
+  return checks;
+}
+
+function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly Check[] {
+  if (machine === null) return [];
+  // Read once and not for each node, because there can be 10,000 nodes.
+  const labels = Object.entries(machine.requires.labels ?? {});
+  const devices = Object.entries(machine.requires.devices ?? {});
+  const equal = new Map<string, Refusal>();
+  const { arch } = machine.requires;
+  const checks: Check[] = [];
+  if (labels.length > 0) checks.push((node) => withoutLabel(node, labels, equal));
+  if (arch !== undefined) checks.push((node) => withoutArch(node, arch));
+  if (machine.memory !== null || devices.length > 0)
+    checks.push((node) => withoutRoom(node, machine, devices, limits));
   return checks;
 }
 
@@ -192,6 +213,57 @@ const withoutVolumes = (node: NodeRecord, home: string): Refusal | null =>
 /** Refuses the node if both architectures are known and differ. */
 const otherArch = ({ arch }: NodeRecord, image: string): Refusal | null =>
   arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
+
+function withoutLabel(
+  node: NodeRecord,
+  labels: readonly (readonly [string, string])[],
+  equal: Map<string, Refusal>,
+): Refusal | null {
+  for (const [label, required] of labels) {
+    const value = labelOf(node, label);
+    if (value === required) continue;
+    // Nodes with the same value share one refusal, which makes it cheap to count them.
+    const key = `${label} ${value ?? ''}`;
+    const refusal = equal.get(key) ?? { kind: 'other_label', label, required, value };
+    equal.set(key, refusal);
+    return refusal;
+  }
+  return null;
+}
+
+const withoutArch = ({ arch }: NodeRecord, required: string): Refusal | null =>
+  arch === required ? null : { kind: 'not_required_arch', arch, required };
+
+function withoutRoom(
+  node: NodeRecord,
+  { memory, held }: MachineNeeds,
+  devices: readonly (readonly [string, number])[],
+  limits: Limits,
+): Refusal | null {
+  const onNode = held.get(node.id) ?? NOTHING_HELD;
+  const refusal = memory === null ? null : withoutMemory(node, memory, onNode, limits);
+  if (refusal !== null) return refusal;
+  for (const [device, needed] of devices) {
+    const free = freeDevices(node, device, onNode).length;
+    if (free < needed) return { kind: 'no_device', device, needed, free };
+  }
+  return null;
+}
+
+/**
+ * Refuses the node if the memory limits of its containers and of this one exceed its memory. A node
+ * that does not report its memory takes every limit.
+ */
+function withoutMemory(
+  { memory_bytes }: NodeRecord,
+  needed: number,
+  held: Held,
+  { memoryOvercommit }: Limits,
+): Refusal | null {
+  if (memory_bytes === null) return null;
+  const free = Math.max(0, Math.floor(memory_bytes * memoryOvercommit) - held.memory);
+  return needed <= free ? null : { kind: 'no_memory', needed, free };
+}
 
 function withoutDataset(copies: DatasetCopies, position: number): Refusal | null {
   const dataset = copies.unobtainable(position);

@@ -20,10 +20,20 @@ export type Refusal =
   | { kind: 'still_silent' }
   | { kind: 'without_volumes' }
   | { kind: 'other_arch'; arch: string; image: string }
+  /** `value`: the node's value of the label; null: it has no such label. */
+  | { kind: 'other_label'; label: string; required: string; value: string | null }
+  /** `arch`: null if the agent does not report it. */
+  | { kind: 'not_required_arch'; arch: string | null; required: string }
+  | NoSpace
   | AgentCannot
   | { kind: 'without_dataset'; dataset: string; status: DatasetState }
   | { kind: 'no_room'; missing: number; free: number; evictable: number }
   | { kind: 'builds_full'; running: number; max: number };
+
+/** Sizes in bytes, and numbers of devices. */
+export type NoSpace =
+  | { kind: 'no_memory'; needed: number; free: number }
+  | { kind: 'no_device'; device: string; needed: number; free: number };
 
 export type AgentCannot = {
   kind: 'agent_cannot';
@@ -48,6 +58,10 @@ const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, 
     still_silent: [],
     without_volumes: [],
     other_arch: ['arch', 'image'],
+    other_label: ['label', 'required', 'value'],
+    not_required_arch: ['arch', 'required'],
+    no_memory: [],
+    no_device: ['device'],
     agent_cannot: ['needs', 'because'],
     without_dataset: ['dataset', 'status'],
     no_room: [],
@@ -58,8 +72,12 @@ const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, 
 export function sameReason(a: Refusal, b: Refusal): boolean {
   if (a.kind !== b.kind) return false;
   const fields = REASON_FIELDS[a.kind] as readonly (keyof Refusal)[];
-  return fields.every((field) => JSON.stringify(a[field]) === JSON.stringify(b[field]));
+  return fields.every((field) => isSame(a[field], b[field]));
 }
+
+/** Compares plain values first: a choice compares the refusals of 10,000 nodes. */
+const isSame = (a: unknown, b: unknown): boolean =>
+  a === b || (typeof a === 'object' && JSON.stringify(a) === JSON.stringify(b));
 
 /** Returns the reason in English; completes a sentence that begins with the node. */
 export function refusalText(refusal: Refusal): string {
@@ -74,6 +92,10 @@ export function refusalText(refusal: Refusal): string {
         `${plain}: ${decimalSizeText(refusal.missing)} missing, ${decimalSizeText(refusal.free)} free, ` +
         `${decimalSizeText(refusal.evictable)} more after eviction`
       );
+    case 'no_memory':
+      return `${plain}: ${refusal.needed} bytes needed, ${refusal.free} bytes free`;
+    case 'no_device':
+      return `${plain}: ${refusal.needed} needed, ${refusal.free} free`;
     default:
       return plain;
   }
@@ -105,6 +127,19 @@ export function plainRefusalText(refusal: Refusal): string {
       return 'does not have the volumes of the project';
     case 'other_arch':
       return `runs ${refusal.arch}, but the image is for ${refusal.image}`;
+    case 'other_label':
+      return refusal.value === null
+        ? `has no label ${refusal.label}, but the project requires ${refusal.label}=${refusal.required}`
+        : `has the label ${refusal.label}=${refusal.value}, but the project requires ` +
+            refusal.required;
+    case 'not_required_arch':
+      return refusal.arch === null
+        ? `does not report its architecture, but the project requires ${refusal.required}`
+        : `runs ${refusal.arch}, but the project requires ${refusal.required}`;
+    case 'no_memory':
+      return 'has too little free memory for the memory limit of the project';
+    case 'no_device':
+      return `has too few free devices ${refusal.device}`;
     case 'agent_cannot':
       return `its agent cannot ${refusal.needs.join(' or ')}: it ${refusal.because}`;
     case 'without_dataset':
@@ -130,7 +165,7 @@ export type RefusalCount = { refusal: Refusal; count: number };
 export function countReasons(refusals: Iterable<Refusal>): RefusalCount[] {
   const counts: RefusalCount[] = [];
   for (const refusal of refusals) {
-    const same = counts.find((one) => sameReason(one.refusal, refusal));
+    const same = counts.find((one) => one.refusal === refusal || sameReason(one.refusal, refusal));
     if (same === undefined) counts.push({ refusal, count: 1 });
     else same.count += 1;
   }
@@ -170,6 +205,9 @@ export const sameRefusals = (a: Refusals, b: Refusals): boolean =>
     const other = b.others[i];
     return other?.count === count && sameReason(refusal, other.refusal);
   });
+
+export const isNoSpace = (refusal: Refusal): refusal is NoSpace =>
+  refusal.kind === 'no_memory' || refusal.kind === 'no_device';
 
 /** Returns the failure code if a dataset was the reason of a refusal, else null. */
 export function dataRefusal({ named, others }: Refusals): 'no_room' | 'dataset_unreachable' | null {

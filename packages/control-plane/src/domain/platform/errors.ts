@@ -38,6 +38,14 @@ export class NoTokenSent extends DomainError {
 export const taken = (field: string, code: ErrorCode, message: string): DomainError =>
   new DomainError(code, `${field}: ${message}`, [{ field, rule: 'taken', message }]);
 
+/** Returns the validation error (422) for several fields. */
+export const invalidFields = (problems: readonly FieldProblem[]): DomainError =>
+  new DomainError(
+    'validation',
+    problems.map(({ field, message }) => `${field}: ${message}`).join('; '),
+    problems,
+  );
+
 /** Returns the validation error (422) for one field. */
 export const invalid = (field: string, rule: string, message: string): DomainError =>
   new DomainError('validation', `${field}: ${message}`, [{ field, rule, message }]);

@@ -20,6 +20,7 @@ import type {
   ObservedContainer,
   Placement,
 } from '@berth/wire/node';
+import type { Devices, Labels } from '@berth/wire/machine';
 import type { BuildArgs, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
@@ -39,6 +40,8 @@ export type ProjectRecord = ProjectSettings & {
   flow_version: number;
   /** Increases with each change of a secret. */
   secrets_version: number;
+  /** True if a person set `replace`; false: it has its default, or an older version stored it. */
+  replace_set: boolean;
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;
@@ -295,6 +298,14 @@ export type NodeRecord = {
   engine: NodeEngine | null;
   capabilities: string[] | null;
   disk: NodeDisk | null;
+  /** CPUs of the machine. Null if the agent does not send it, like `memory_bytes`. */
+  cpus: number | null;
+  memory_bytes: number | null;
+  /** The labels of the agent (NODE_LABELS). */
+  labels: Labels;
+  /** The labels that an admin set; they win. */
+  admin_labels: Labels;
+  devices: Devices;
   /** True if the node has its own secret. Only that secret is then valid for the node. */
   has_secret: boolean;
   /** Another process that has used the name of this node, even if long ago. */

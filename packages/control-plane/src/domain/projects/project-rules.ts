@@ -50,6 +50,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     build_args: given.build_args ?? {},
     watch_paths: given.watch_paths ?? [],
     members: given.members ?? [],
+    requires: given.requires ?? {},
     domains: given.domains ?? [],
     cors_origins: given.cors_origins ?? [],
     processes: given.processes ?? [...PROJECT_DEFAULTS.processes],
@@ -111,6 +112,7 @@ export function projectProblems(
     problems.push(replaceProblem(settings));
   if (
     changed.processes !== undefined ||
+    changed.requires !== undefined ||
     changed.datasets !== undefined ||
     changed.volumes !== undefined
   )
@@ -126,7 +128,7 @@ const writesWhat = (settings: Pick<ProjectSettings, 'datasets' | 'volumes'>): st
 };
 
 export function processProblems(
-  settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes'>,
+  settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
 ): FieldProblem[] {
   const writes = writesWhat(settings);
   return settings.processes.flatMap(({ name, count = 1 }, i) => [
@@ -148,6 +150,15 @@ export function processProblems(
             field: `processes[${i}].count`,
             rule: 'single_writer',
             message: `must be at most 1 while ${writes}: two instances would write at once`,
+          },
+        ]
+      : []),
+    ...(count > 1 && Object.keys(settings.requires.devices ?? {}).length > 0
+      ? [
+          {
+            field: `processes[${i}].count`,
+            rule: 'devices',
+            message: 'must be at most 1 while the project requires devices',
           },
         ]
       : []),

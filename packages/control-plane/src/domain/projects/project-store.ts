@@ -13,9 +13,14 @@ export type ProjectStore = {
    * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws
    * name_taken, domain_prefix_taken, domain_taken, validation (a dataset is unknown or being
    * deleted, a member is unknown). `access`: errors do not name projects that this caller must not
-   * see.
+   * see. `replaceSet`: whether a person set `replace` (default: whether the input has it).
    */
-  create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
+  create(
+    input: ProjectCreate,
+    now: number,
+    access?: ProjectAccess,
+    options?: { replaceSet?: boolean },
+  ): Promise<ProjectRecord>;
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
   /** Returns the existing records; missing ids are skipped. */

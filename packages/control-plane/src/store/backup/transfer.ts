@@ -46,6 +46,7 @@ const TABLES = {
   volume_copies: {},
   unmanaged_containers: {},
   dataset_pins: {},
+  device_leases: {},
   domain_claims: {},
   prefix_claims: {},
   deploy_keys: {},

@@ -1,14 +1,16 @@
 /** Dataset versions that nodes keep for projects (domain/data/data-copies.ts). */
 import type { CopiedProject, DatasetPin } from '../../domain/data/data-copies.ts';
 import type { DataCopyStore } from '../../domain/data/data-copy-store.ts';
+import { isWanted } from '../../domain/deployments/instance.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
+import { instancesOf } from '../instances.ts';
 
 export const createDataCopyStore = (db: Database): DataCopyStore => ({
-  projects: async () => (await copied(db).where('p.data_copies', '>', 1).execute()).map(projectOf),
+  projects: async () => projectsOf(db, await copied(db).where('p.data_copies', '>', 1).execute()),
   ofProject: async (id) => {
     const row = await copied(db).where('p.id', '=', id).executeTakeFirst();
-    return row === undefined ? null : projectOf(row);
+    return row === undefined ? null : ((await projectsOf(db, [row]))[0] ?? null);
   },
   pins: () =>
     db.kysely
@@ -51,15 +53,22 @@ const copied = (db: Database) =>
     .where('p.stopped_at', 'is', null)
     .orderBy('p.id');
 
-const projectOf = ({
-  volumes,
-  datasets,
-  ...row
-}: Awaited<ReturnType<ReturnType<typeof copied>['execute']>>[number]): CopiedProject => ({
-  ...row,
-  has_volumes: volumes !== '[]',
-  datasets: datasets === null ? null : (JSON.parse(datasets) as CopiedProject['datasets']),
-});
+type CopiedRow = Awaited<ReturnType<ReturnType<typeof copied>['execute']>>[number];
+
+async function projectsOf(db: Database, rows: readonly CopiedRow[]): Promise<CopiedProject[]> {
+  const instances = await instancesOf(
+    db.kysely,
+    rows.map(({ deployment_id }) => deployment_id),
+  );
+  return rows.map(({ volumes, datasets, ...row }) => ({
+    ...row,
+    others: instances
+      .filter((one) => one.deployment_id === row.deployment_id && isWanted(one))
+      .flatMap(({ node_id }) => node_id ?? []),
+    has_volumes: volumes !== '[]',
+    datasets: datasets === null ? null : (JSON.parse(datasets) as CopiedProject['datasets']),
+  }));
+}
 
 async function removePin(tx: Tx, pin: DatasetPin): Promise<void> {
   await tx

@@ -28,6 +28,8 @@ import type {
   TaskRecord,
   UserRecord,
 } from '../../domain/platform/records.ts';
+import type { Machine } from '../../domain/nodes/machine.ts';
+import type { DeviceLease } from '../../domain/nodes/room.ts';
 import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
@@ -173,6 +175,8 @@ export type Tables = {
        * name.
        */
       domain_prefix: string;
+      /** A copy of the value in `settings`, for sums by node. */
+      memory_bytes: number | null;
       /** Order of the requests; null in rows that an older version wrote. */
       ordinal: number | null;
       /** When retention had left only the record. */
@@ -211,7 +215,15 @@ export type Tables = {
     /** Order of creation, also within one plan. */
     seq: Generated<number>;
   };
-  nodes: Columns<Omit<NodeRecord, 'has_secret' | 'doubled' | 'earlier_nodes'>> & {
+  nodes: Columns<
+    Omit<NodeRecord, 'has_secret' | 'doubled' | 'earlier_nodes' | 'admin_labels' | keyof Machine>
+  > & {
+    cpus: Generated<number | null>;
+    memory_bytes: Generated<number | null>;
+    /** JSON; null: none. The same for `admin_labels` and `devices`. */
+    labels: Generated<Json | null>;
+    admin_labels: Generated<Json | null>;
+    devices: Generated<Json | null>;
     /** JSON (domain/nodes/renamed-machine.ts). */
     earlier_nodes: Json | null;
     /** SHA-256 of the node's secret in hex; null if it has none. */
@@ -503,6 +515,11 @@ export type Tables = {
   };
   /** Images in the registry that belonged to deleted projects. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
+  /** Devices that deployments have (domain/nodes/room.ts). `instance_id`: not used yet. */
+  device_leases: Omit<DeviceLease, 'holders'> & {
+    instance_id: Generated<string | null>;
+    since: Ms;
+  };
   /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged-containers.ts). */
   unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & {
     labelled: Flag;

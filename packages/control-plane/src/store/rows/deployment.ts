@@ -22,6 +22,7 @@ type Later =
   | 'build_target'
   | 'build_args'
   | 'submodules'
+  | 'requires'
   | 'git_lfs'
   | 'processes'
   | 'spread'
@@ -43,7 +44,10 @@ export function deploymentColumns({
     ...encodeColumns(plain),
     ...errorColumns(error),
     ...healthColumns(health),
-    ...defined({ domain_prefix: plain.settings?.domain_prefix }),
+    ...defined({
+      domain_prefix: plain.settings?.domain_prefix,
+      memory_bytes: plain.settings?.memory_bytes,
+    }),
   };
 }
 
@@ -150,6 +154,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   const {
     settings,
     domain_prefix: _copy,
+    memory_bytes: _memory,
     ordinal,
     thinned_at: _thinned,
     settings_digest: _digest,
@@ -211,6 +216,7 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   build_args: {},
   submodules: PROJECT_DEFAULTS.submodules,
   git_lfs: PROJECT_DEFAULTS.git_lfs,
+  requires: {},
   watch_paths: [],
   volumes: [],
   processes: [...PROJECT_DEFAULTS.processes],

@@ -19,6 +19,8 @@ const ENCODED: Encoded<ProjectRecord> = {
   processes: 'json',
   sticky: 'flag',
   deletes_volumes: 'flag',
+  requires: 'json',
+  replace_set: 'flag',
 };
 
 export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord =>

@@ -1,5 +1,6 @@
 /** Renders the control of one project field, depending on the field's kind. */
 import { defined } from '@berth/kit/defined';
+import { parseRequires, requiresLines, type Requires } from '@berth/wire/machine';
 import { useState } from 'react';
 import {
   type FieldOfForm,
@@ -54,6 +55,8 @@ export function Control({
       return (
         <Pairs {...common} value={(value ?? {}) as Record<string, string>} onChange={onChange} />
       );
+    case 'requires':
+      return <Requirements {...common} value={(value ?? {}) as Requires} onChange={onChange} />;
     case 'number':
       return (
         <NumberField
@@ -74,6 +77,30 @@ export function Control({
         />
       );
   }
+}
+
+type RequirementsProps = {
+  label: string;
+  help?: string;
+  error: string | undefined;
+  value: Requires;
+  onChange: (value: unknown) => void;
+};
+/** One tag for each requirement; a text of another form is refused when it is entered. */
+function Requirements({ value, onChange, error, ...rest }: RequirementsProps) {
+  const [bad, setBad] = useState<string | null>(null);
+  return (
+    <TagsField
+      {...rest}
+      error={bad === null ? error : `“${bad}” is no requirement`}
+      value={requiresLines(value)}
+      onChange={(lines) => {
+        const parsed = parseRequires(lines);
+        setBad('bad' in parsed ? parsed.bad : null);
+        if (!('bad' in parsed)) onChange(parsed);
+      }}
+    />
+  );
 }
 
 type NumberOfForm = Pick<FieldOfForm, 'scale' | 'nullable'>;

@@ -48,6 +48,7 @@ import { deviceStates } from './0062_device_states.ts';
 import { waitingReason } from './0063_waiting_reason.ts';
 import { healthCause } from './0064_health_cause.ts';
 import { instances } from './0065_instances.ts';
+import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
 
@@ -95,6 +96,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0063_waiting_reason': waitingReason(capabilities),
   '0064_health_cause': healthCause(capabilities),
   '0065_instances': instances(capabilities),
+  '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
   '0068_heard_at': heardAt(),
 });

@@ -1,0 +1,297 @@
+/**
+ * Reads and writes what Berth's containers hold on the nodes (domain/nodes/room.ts): memory from
+ * the deployments, devices from the table `device_leases`.
+ */
+import { LABELS } from '@berth/wire/vocabulary';
+import type { Plan } from '../domain/deployments/plan.ts';
+import type { DeviceLease, DeviceTake, Room } from '../domain/nodes/room.ts';
+import type { NodeRecord } from '../domain/platform/records.ts';
+import { ENDED_AT } from './ended-work.ts';
+import type { Database } from './engine/database.ts';
+import type { Row, Tx } from './engine/tables.ts';
+
+type LeaseRow = Row<'device_leases'>;
+
+/** The states in which a deployment with a node has a container, or is about to have one. */
+const ON_NODE = ['deploying', 'running'] as const;
+
+export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
+  const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
+  const rows = await tx.selectFrom('device_leases').selectAll().execute();
+  return { memory: new Map(memory), leases: await leasesOf(tx, rows, nodes, leaseMs) };
+}
+
+/**
+ * Returns the sum of the memory limits by node. Includes containers of replaced versions whose
+ * removal is not finished. `nodeId` null: all nodes. Ignores the deployments of `without`.
+ */
+async function heldMemory(
+  tx: Tx,
+  nodeId: string | null,
+  without: readonly string[],
+): Promise<{ node_id: string; bytes: number }[]> {
+  const assigned = await tx
+    .selectFrom('deployments')
+    .select((eb) => ['node_id', eb.fn.sum<number | string>('memory_bytes').as('bytes')])
+    .where('status', 'in', [...ON_NODE])
+    .where('memory_bytes', 'is not', null)
+    .$if(nodeId === null, (q) => q.where('node_id', 'is not', null))
+    .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId))
+    .$if(without.length > 0, (q) => q.where('id', 'not in', [...without]))
+    .groupBy('node_id')
+    .execute();
+  const held = new Map(assigned.map((row) => [row.node_id ?? '', Number(row.bytes)]));
+  for (const { node_id, bytes } of await heldByInstances(tx, nodeId, without))
+    held.set(node_id, (held.get(node_id) ?? 0) + bytes);
+  for (const { node_id, deployment_id } of await beingRemoved(tx, nodeId, without)) {
+    const gone = await tx
+      .selectFrom('deployments')
+      .select('memory_bytes')
+      .where('id', '=', deployment_id)
+      .where('status', 'not in', [...ON_NODE])
+      .executeTakeFirst();
+    held.set(node_id, (held.get(node_id) ?? 0) + (gone?.memory_bytes ?? 0));
+  }
+  return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
+}
+
+/** Returns the memory limits of the instances beside the first ones, by node. */
+async function heldByInstances(
+  tx: Tx,
+  nodeId: string | null,
+  without: readonly string[],
+): Promise<{ node_id: string; bytes: number }[]> {
+  const rows = await tx
+    .selectFrom('instances')
+    .innerJoin('deployments', 'deployments.id', 'instances.deployment_id')
+    .select('instances.node_id')
+    .select((eb) => eb.fn.sum<number | string>('deployments.memory_bytes').as('bytes'))
+    .where('deployments.memory_bytes', 'is not', null)
+    .where('instances.node_id', 'is not', null)
+    .$if(nodeId !== null, (q) => q.where('instances.node_id', '=', nodeId))
+    .$if(without.length > 0, (q) => q.where('deployments.id', 'not in', [...without]))
+    .groupBy('instances.node_id')
+    .execute();
+  return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
+}
+
+/** Returns the deployments whose containers an open task removes. */
+async function beingRemoved(
+  tx: Tx,
+  nodeId: string | null,
+  without: readonly string[],
+): Promise<{ node_id: string; deployment_id: string }[]> {
+  const tasks = await tx
+    .selectFrom('tasks')
+    .select(['node_id', 'payload'])
+    .where('kind', '=', 'retire')
+    .where('finished_at', 'is', null)
+    .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId ?? ''))
+    .execute();
+  return tasks.flatMap(({ node_id, payload }) =>
+    removedBy(payload)
+      .filter((id) => !without.includes(id))
+      .map((deployment_id) => ({ node_id, deployment_id })),
+  );
+}
+
+const removedBy = (payload: string): string[] =>
+  (JSON.parse(payload) as { remove: { deployment_id: string }[] }).remove.map(
+    (one) => one.deployment_id,
+  );
+
+/** Returns the leases with the deployments whose container may have the device. */
+async function leasesOf(
+  tx: Tx,
+  rows: readonly LeaseRow[],
+  nodes: readonly NodeRecord[],
+  leaseMs: number,
+): Promise<DeviceLease[]> {
+  if (rows.length === 0) return [];
+  const ids = [...new Set(rows.flatMap((row) => [row.deployment_id, row.returns_to ?? []].flat()))];
+  const deployments = await tx
+    .selectFrom('deployments')
+    .select(['id', 'status', 'node_id'])
+    .where('id', 'in', ids)
+    .execute();
+  const work = await tx
+    .selectFrom('tasks')
+    .select((eb) => [
+      'deployment_id',
+      'node_id',
+      eb.fn.max<number>(ENDED_AT).as('ended_at'),
+      eb.fn.countAll<number>().filterWhere('finished_at', 'is', null).as('open'),
+    ])
+    .where('deployment_id', 'in', ids)
+    .where('kind', 'in', ['deploy', 'retire'])
+    .groupBy(['deployment_id', 'node_id'])
+    .execute();
+  const removing = await beingRemoved(tx, null, []);
+  const mayHave = (id: string, nodeId: string): boolean => {
+    const d = deployments.find((one) => one.id === id);
+    if (d === undefined) return false;
+    if (d.node_id === nodeId && (ON_NODE as readonly string[]).includes(d.status)) return true;
+    const node = nodes.find((one) => one.id === nodeId);
+    if (node === undefined) return false;
+    if (node.containers.some((c) => c.labels[LABELS.deployment] === id)) return true;
+    if (removing.some((one) => one.node_id === nodeId && one.deployment_id === id)) return true;
+    const last = work.find((one) => one.deployment_id === id && one.node_id === nodeId);
+    if (last === undefined) return false;
+    // A lost task can start a container until its agent has noticed the loss.
+    return (
+      last.open > 0 || (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
+    );
+  };
+  return rows.map(({ node_id, kind, name, deployment_id, returns_to }) => ({
+    node_id,
+    kind,
+    name,
+    deployment_id,
+    returns_to,
+    holders: [deployment_id, ...(returns_to === null ? [] : [returns_to])].filter((id) =>
+      mayHave(id, node_id),
+    ),
+  }));
+}
+
+/** Returns whether the memory that the plan takes is still free. */
+export async function isMemoryFree(
+  db: Pick<Database, 'capabilities'>,
+  tx: Tx,
+  { node_id, bytes, most, without }: NonNullable<Plan['takeMemory']>,
+): Promise<boolean> {
+  // Two plans of different projects must not take the same memory.
+  await db.capabilities.lockName(tx, `memory:${node_id}`);
+  const [held] = await heldMemory(tx, node_id, without);
+  return (held?.bytes ?? 0) + bytes <= most;
+}
+
+/** Writes the leases. Returns false if another deployment has taken one of the devices. */
+export async function takeDevices(
+  tx: Tx,
+  takes: readonly DeviceTake[],
+  now: number,
+): Promise<boolean> {
+  const [first] = takes;
+  if (first === undefined) return true;
+  // An earlier attempt of this deployment can have other devices of the node.
+  await freeDevices(tx, first.node_id, [first.deployment_id]);
+  for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
+  return true;
+}
+
+async function takeDevice(
+  tx: Tx,
+  { node_id, kind, name, deployment_id, returns_to, replaces }: DeviceTake,
+  now: number,
+): Promise<boolean> {
+  const inserted = await tx
+    .insertInto('device_leases')
+    .values({ node_id, kind, name, deployment_id, returns_to, since: now })
+    .onConflict((oc) => oc.columns(['node_id', 'kind', 'name']).doNothing())
+    .returning('name')
+    .executeTakeFirst();
+  if (inserted !== undefined) return true;
+  const before = [replaces, returns_to].flatMap((id) => id ?? []);
+  if (before.length === 0) return false;
+  const changed = await tx
+    .updateTable('device_leases')
+    .set({ deployment_id, returns_to, since: now })
+    .where('node_id', '=', node_id)
+    .where('kind', '=', kind)
+    .where('name', '=', name)
+    .where('deployment_id', 'in', before)
+    .returning('name')
+    .executeTakeFirst();
+  return changed !== undefined;
+}
+
+/**
+ * Frees the devices of deployments whose containers are gone from the node. A device returns to the
+ * version that stopped for such a deployment, if that version still runs.
+ */
+export async function freeDevices(
+  tx: Tx,
+  nodeId: string,
+  deploymentIds: readonly string[],
+): Promise<void> {
+  if (deploymentIds.length === 0) return;
+  const gone = [...deploymentIds];
+  await tx
+    .updateTable('device_leases')
+    .set({ returns_to: null })
+    .where('node_id', '=', nodeId)
+    .where('returns_to', 'in', gone)
+    .execute();
+  await tx
+    .updateTable('device_leases')
+    .set((eb) => ({ deployment_id: eb.ref('returns_to').$castTo<string>(), returns_to: null }))
+    .where('node_id', '=', nodeId)
+    .where('deployment_id', 'in', gone)
+    .where('returns_to', 'in', (eb) =>
+      eb.selectFrom('deployments').select('id').where('status', '=', 'running'),
+    )
+    .execute();
+  await tx
+    .deleteFrom('device_leases')
+    .where('node_id', '=', nodeId)
+    .where('deployment_id', 'in', gone)
+    .execute();
+}
+
+/** Frees the devices of the containers that a retire task has removed. */
+export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
+  freeDevices(tx, nodeId, removedBy(payload));
+
+/** Moves the leases of a deployment to the node as which its machine registers now. */
+export async function moveDevices(
+  tx: Tx,
+  { deployment_id, from, to }: NonNullable<Plan['moveDevices']>,
+): Promise<void> {
+  const rows = await tx
+    .deleteFrom('device_leases')
+    .where('node_id', '=', from)
+    .where('deployment_id', '=', deployment_id)
+    .returningAll()
+    .execute();
+  for (const row of rows)
+    await tx
+      .insertInto('device_leases')
+      .values({ ...row, node_id: to })
+      .onConflict((oc) => oc.columns(['node_id', 'kind', 'name']).doNothing())
+      .execute();
+}
+
+/** Removes the leases of a node or of a project that is being removed. */
+export const forgetDevices = (
+  tx: Tx,
+  where: { node: string } | { project: string },
+): Promise<unknown> => {
+  const rows = tx.deleteFrom('device_leases');
+  return 'node' in where
+    ? rows.where('node_id', '=', where.node).execute()
+    : rows
+        .where('deployment_id', 'in', (eb) =>
+          eb.selectFrom('deployments').select('id').where('project_id', '=', where.project),
+        )
+        .execute();
+};
+
+/**
+ * Returns the number of deployments without a memory limit on nodes that report their memory:
+ * placement counts 0 bytes for each of them. 0 if no deployment has a limit, because then placement
+ * compares no memory.
+ */
+export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Promise<number> {
+  const row = await kysely
+    .selectFrom('deployments')
+    .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
+    .select((eb) => [
+      eb.fn.countAll<number>().as('all'),
+      eb.fn.count<number>('deployments.memory_bytes').as('limited'),
+    ])
+    .where('deployments.status', 'in', [...ON_NODE])
+    .where('nodes.memory_bytes', 'is not', null)
+    .executeTakeFirstOrThrow();
+  return row.limited === 0 ? 0 : row.all - row.limited;
+}

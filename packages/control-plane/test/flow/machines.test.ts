@@ -1,0 +1,328 @@
+/** Labels, architecture, memory and devices of nodes, and what projects require. */
+import { describe, expect, it } from 'vitest';
+import { CAN_DEVICES } from '@berth/wire/machine';
+import type { NodeRegister } from '@berth/wire/node';
+import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/deployments/facts.ts';
+import { labelProblems, machineOf, patchedLabels } from '../../src/domain/nodes/machine.ts';
+import { choose, place, QUESTION } from '../../src/domain/nodes/placement.ts';
+import { refusalsText } from '../../src/domain/nodes/refusal.ts';
+import { type DeviceLease, machineNeeds, type Room } from '../../src/domain/nodes/room.ts';
+import type { ProjectSettings } from '../../src/domain/platform/records.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import {
+  changeOf,
+  facts,
+  node,
+  NOW,
+  old,
+  on,
+  project,
+  SETTINGS,
+  stateOf,
+  task,
+} from './fixtures.ts';
+
+const GIB = 1_073_741_824;
+const GPU = 'nvidia.com/gpu';
+const AT = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
+const lease = (over: Partial<DeviceLease> = {}): DeviceLease => ({
+  node_id: 'n1',
+  kind: GPU,
+  name: '0',
+  deployment_id: 'other',
+  returns_to: null,
+  holders: ['other'],
+  ...over,
+});
+const room = (over: Partial<Room> = {}): Room => ({ memory: new Map(), leases: [], ...over });
+
+type Needs = Partial<Pick<ProjectSettings, 'memory_bytes' | 'requires'>>;
+const ask = (nodes: readonly NodeFact[], needs: Needs, held: Room = room()) => {
+  const settings = { memory_bytes: null, requires: {}, ...needs };
+  const machine = machineNeeds(settings, held, { own: null, freed: null });
+  return choose({ ...QUESTION, machine }, nodes, AT);
+};
+const reasonOf = (...given: Parameters<typeof ask>): string => refusalsText(ask(...given).refusals);
+
+describe('placement by what a machine has', () => {
+  it('a node needs each required label; a label of an admin wins', () => {
+    const nodes = [
+      node({ id: 'a', hostname: 'a', labels: { zone: 'a' } }),
+      node({ id: 'b', hostname: 'b', labels: { zone: 'a' }, admin_labels: { zone: 'b' } }),
+      node({ id: 'c', hostname: 'c' }),
+    ];
+    const requires = { labels: { zone: 'b' } };
+    expect(ask(nodes, { requires }).placement.winner).toBe('b');
+    expect(reasonOf(nodes, { requires })).toBe(
+      'a has the label zone=a, but the project requires b; ' +
+        'c has no label zone, but the project requires zone=b',
+    );
+  });
+  it('a contract-only node can have the labels of an admin, but shows no architecture', () => {
+    const contract = node({ agent_version: null, admin_labels: { zone: 'a' } });
+    expect(ask([contract], { requires: { labels: { zone: 'a' } } }).placement.winner).toBe('n1');
+    expect(reasonOf([contract], { requires: { arch: 'amd64' } })).toBe(
+      'node-1 does not report its architecture, but the project requires amd64',
+    );
+    expect(reasonOf([node({ arch: 'arm64' })], { requires: { arch: 'amd64' } })).toBe(
+      'node-1 runs arm64, but the project requires amd64',
+    );
+  });
+  it('the memory limits on a node stay within its memory; the refusal has the bytes', () => {
+    const full = node({ memory_bytes: 4 * GIB });
+    const held = room({ memory: new Map([['n1', 3 * GIB]]) });
+    expect(ask([full], { memory_bytes: GIB }, held).placement.winner).toBe('n1');
+    expect(reasonOf([full], { memory_bytes: GIB + 1 }, held)).toBe(
+      'node-1 has too little free memory for the memory limit of the project: ' +
+        `${GIB + 1} bytes needed, ${GIB} bytes free`,
+    );
+    expect(ask([full], { memory_bytes: null, requires: {} }, held).placement.winner).toBe('n1');
+    expect(ask([node()], { memory_bytes: GIB }, held).placement.winner).toBe('n1');
+  });
+  it('MEMORY_OVERCOMMIT is part of the memory', () => {
+    const machine = machineNeeds({ memory_bytes: 3 * GIB, requires: {} }, room(), {
+      own: null,
+      freed: null,
+    });
+    const limits = { ...DEFAULT_LIMITS, memoryOvercommit: 1.5 };
+    const nodes = [node({ memory_bytes: 2 * GIB })];
+    expect(place({ ...QUESTION, machine }, nodes, AT).winner).toBeNull();
+    expect(place({ ...QUESTION, machine }, nodes, { ...AT, limits }).winner).toBe('n1');
+  });
+  it('a device that a container has is not free; the refusal has the numbers', () => {
+    const gpus = node({ devices: { [GPU]: ['0', '1'] } });
+    const held = room({ leases: [lease(), lease({ name: '1', holders: [] })] });
+    expect(ask([gpus], { requires: { devices: { [GPU]: 1 } } }, held).placement.winner).toBe('n1');
+    expect(reasonOf([gpus], { requires: { devices: { [GPU]: 2 } } }, held)).toBe(
+      `node-1 has too few free devices ${GPU}: 2 needed, 1 free`,
+    );
+  });
+});
+
+describe('what an agent reports', () => {
+  const report = (over: object): NodeRegister => ({
+    hostname: 'a',
+    role: 'deploy',
+    host_ip: '1',
+    max_storage: 1,
+    ...over,
+  });
+  it('bad values are ignored, each by itself', () => {
+    expect(
+      machineOf(
+        report({
+          cpus: 'many',
+          memory_bytes: -1,
+          labels: { zone: 'a', '-x': 'b', disk: 7, long: 'x'.repeat(64) },
+          devices: { [GPU]: ['0', '0', '', 5], nonsense: ['0'], 'a.b/c': 'all' },
+        }),
+      ),
+    ).toEqual({ cpus: null, memory_bytes: null, labels: { zone: 'a' }, devices: { [GPU]: ['0'] } });
+    expect(machineOf(report({ labels: ['zone=a'], devices: null }))).toEqual({
+      cpus: null,
+      memory_bytes: null,
+      labels: {},
+      devices: {},
+    });
+  });
+  it('numbers of labels, kinds and names are limited', () => {
+    const many = (count: number, of: (i: number) => unknown): object =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => of(i) as [string, unknown]));
+    const { labels, devices } = machineOf(
+      report({
+        labels: many(100, (i) => [`l${i}`, 'v']),
+        devices: many(100, (i) => [`v/c${i}`, Array.from({ length: 500 }, (_, n) => `${n}`)]),
+      }),
+    );
+    expect(Object.keys(labels)).toHaveLength(32);
+    expect(Object.keys(devices)).toHaveLength(16);
+    expect(devices['v/c0']).toHaveLength(64);
+  });
+});
+
+describe('labels of admins', () => {
+  it('a patch sets labels, and null removes one', () =>
+    expect(patchedLabels({ zone: 'a', disk: 'ssd' }, { disk: null, rack: '7' })).toEqual({
+      rack: '7',
+      zone: 'a',
+    }));
+  it('each bad label has its field and its rule', () => {
+    const patch = { 'a b': 'x', zone: 'a b', gone: null };
+    expect(labelProblems({}, patch).map(({ field, rule }) => [field, rule])).toEqual([
+      ['labels.a b', 'label_key'],
+      ['labels.zone', 'label_value'],
+    ]);
+  });
+});
+
+// ── decisions ────────────────────────────────────────────────────────────────────────────────────
+
+const settings = (over: Partial<ProjectSettings> = {}): ProjectSettings => ({
+  ...SETTINGS,
+  memory_bytes: GIB,
+  ...over,
+});
+const machine = (over: Partial<NodeFact> = {}): NodeFact =>
+  node({ capabilities: [CAN_DEVICES], memory_bytes: 1.5 * GIB, ...over });
+const decide = (over: Partial<Facts>) => {
+  const d = over.live?.find((one) => one.status === 'built');
+  if (d === undefined) throw new Error('no deployment is built');
+  return advance(d, { type: 'tick' }, facts({ nodes: [machine()], ...over }));
+};
+const payloadOf = (plan: ReturnType<typeof decide>): object => plan.createTasks[0]?.payload ?? {};
+const held = room({ memory: new Map([['n1', GIB]]) });
+
+describe('two versions need room for both', () => {
+  const live = [old({ settings: settings() }), on.built({ settings: settings() })];
+  it('without it the old version stops first, and both stories say so', () => {
+    const plan = decide({ live, room: held });
+    expect(payloadOf(plan)).toMatchObject({ replace: 'recreate', replaces: 'd1' });
+    expect(plan.storyLines.map((line) => [line.deployment_id, line.kind])).toEqual([
+      ['d2', 'stopped_first'],
+      ['d1', 'stopped_first'],
+      ['d2', 'deploying'],
+    ]);
+    expect(plan.storyLines[0]?.message).toContain(`${GIB} bytes needed, ${GIB / 2} bytes free`);
+    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked' });
+    expect(plan.takeMemory).toEqual({
+      node_id: 'n1',
+      bytes: GIB,
+      most: 1.5 * GIB,
+      without: ['d2', 'd1'],
+    });
+  });
+  it('another node with room takes it beside the old one', () => {
+    const plan = decide({
+      live,
+      room: held,
+      nodes: [machine(), machine({ id: 'n2', hostname: 'node-2' })],
+    });
+    expect(plan.createTasks[0]).toMatchObject({
+      node_id: 'n2',
+      payload: { replace: 'rolling' },
+    });
+  });
+  it('with `replace: rolling` set by a person it waits, and the reason has the bytes', () => {
+    const plan = decide({ live, room: held, project: project({ replace_set: true }) });
+    expect(plan.createTasks).toEqual([]);
+    expect(plan.storyLines[0]?.message).toContain(`${GIB} bytes needed, ${GIB / 2} bytes free`);
+  });
+  it('it waits if it has no room even without the old version', () => {
+    const more = settings({ memory_bytes: 2 * GIB });
+    const plan = decide({
+      live: [old({ settings: settings() }), on.built({ settings: more })],
+      room: held,
+    });
+    expect(plan.createTasks).toEqual([]);
+    expect(stateOf(plan, 'd2')).toBeNull();
+  });
+  it('a stop-first project needs room for one version only', () => {
+    const recreate = settings({ replace: 'recreate' });
+    const plan = decide({
+      live: [old({ settings: recreate }), on.built({ settings: recreate })],
+      room: held,
+      project: project({ replace: 'recreate' }),
+    });
+    expect(payloadOf(plan)).toMatchObject({ replace: 'recreate' });
+    expect(plan.storyLines.map((line) => line.kind)).toEqual(['deploying']);
+  });
+  it('the old version starts again if the new one fails, whatever another silent node does', () => {
+    const failing = on.published({ settings: settings() });
+    const stopped = old({ settings: settings(), stopped_first: 'asked' });
+    const container = {
+      id: 'c1',
+      name: 'svc-shop',
+      labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' },
+      host_port: null,
+      state: 'exited',
+    };
+    const done = task('retire', {
+      deployment_id: 'd2',
+      payload: { remove: [{ deployment_id: 'd2', reason: 'failed' }], keep: null } as never,
+    });
+    const plan = advance(
+      { ...failing, status: 'failed' },
+      { type: 'task_reported', task: done, report: { status: 'completed' } },
+      facts({
+        live: [stopped],
+        tasks: [done],
+        nodes: [
+          machine({ containers: [container], observed_at: NOW }),
+          machine({ id: 'n2', hostname: 'node-2', last_seen_at: NOW - 1e7, observed_at: 1 }),
+        ],
+        endedWork: [{ node_id: 'n2', ended_at: NOW - 5, claimed_at: NOW - 5, unreported_at: null }],
+      }),
+    );
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { start: 'd1' } }]);
+  });
+});
+
+describe('devices', () => {
+  const gpu = settings({ memory_bytes: null, requires: { devices: { [GPU]: 1 } } });
+  const withGpus = machine({ devices: { [GPU]: ['0', '1'] } });
+  it('the deployment takes a free one, and the agent gets its name', () => {
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [withGpus],
+      room: room({ leases: [lease()] }),
+    });
+    expect(payloadOf(plan)).toMatchObject({ devices: [`${GPU}=1`] });
+    expect(plan.takeDevices).toEqual([
+      {
+        node_id: 'n1',
+        kind: GPU,
+        name: '1',
+        deployment_id: 'd2',
+        returns_to: null,
+        replaces: null,
+      },
+    ]);
+  });
+  it('the only device passes from the old version, which stops first, and returns to it', () => {
+    const own = lease({ deployment_id: 'd1', holders: ['d1'] });
+    const plan = decide({
+      live: [old({ settings: gpu }), on.built({ settings: gpu })],
+      nodes: [machine({ devices: { [GPU]: ['0'] } })],
+      room: room({ leases: [own] }),
+    });
+    expect(payloadOf(plan)).toMatchObject({ replace: 'recreate', devices: [`${GPU}=0`] });
+    expect(plan.storyLines[0]?.message).toContain(`too few free devices ${GPU}: 1 needed, 0 free`);
+    expect(plan.takeDevices).toMatchObject([
+      { name: '0', deployment_id: 'd2', returns_to: 'd1', replaces: 'd1' },
+    ]);
+  });
+  it('a row whose containers are gone is taken over', () => {
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [withGpus],
+      room: room({ leases: [lease({ holders: [] })] }),
+    });
+    expect(plan.takeDevices).toMatchObject([{ name: '0', returns_to: null, replaces: 'other' }]);
+  });
+  it('a failed start frees them', () => {
+    const starting = task('deploy');
+    const plan = advance(
+      on.deploying({ settings: gpu }),
+      {
+        type: 'task_reported',
+        task: starting,
+        report: { status: 'failed', result: { error: { code: 'probe_failed', message: 'x' } } },
+      },
+      facts({ live: [on.deploying({ settings: gpu })], tasks: [starting], nodes: [withGpus] }),
+    );
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', deployment_id: 'd2' }]);
+  });
+  it('agents that cannot pass devices are refused before anything starts', () => {
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [machine({ agent_version: null, capabilities: null })],
+      room: room(),
+    });
+    expect(stateOf(plan, 'd2')).toBe('failed');
+    expect(changeOf(plan, 'd2').error).toMatchObject({
+      code: 'agent_cannot',
+      message: expect.stringContaining(`pass ${GPU} to a container`),
+    });
+  });
+});

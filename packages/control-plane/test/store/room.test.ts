@@ -1,0 +1,214 @@
+/** Memory and devices that deployments have on nodes, and the labels of admins. */
+import { expect, test } from 'vitest';
+import { LABELS } from '@berth/wire/vocabulary';
+import type { DeviceTake } from '../../src/domain/nodes/room.ts';
+import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { AllStores } from '../../src/store/open.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  freshPath,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  retirePayload,
+  rowsOf,
+  taskOf,
+  tasksIn,
+} from './fixtures.ts';
+
+const GPU = 'nvidia.com/gpu';
+const MEMORY = 600 * 1_048_576;
+
+type Scene = { stores: AllStores; path: string; project: ProjectRecord; nodeId: string };
+async function scene(): Promise<Scene> {
+  const path = freshPath();
+  const stores = await open(path);
+  const project = await projectIn(stores, 'shop', {
+    memory_bytes: MEMORY,
+    requires: { devices: { [GPU]: 1 } },
+  });
+  const node = await nodeIn(stores, 'n1', {
+    role: 'deploy',
+    agent_version: '1',
+    cpus: 4,
+    memory_bytes: 1e9,
+    labels: { zone: 'a', bad: '?' },
+    devices: { [GPU]: ['0', '1'] },
+  });
+  return { stores, path, project, nodeId: node.id };
+}
+const take = (
+  nodeId: string,
+  deployment_id: string,
+  over: Partial<DeviceTake> = {},
+): DeviceTake => ({
+  node_id: nodeId,
+  kind: GPU,
+  name: '0',
+  deployment_id,
+  returns_to: null,
+  replaces: null,
+  ...over,
+});
+const leases = async (path: string) =>
+  (await rowsOf(path, 'device_leases')).map((row) => [
+    row['name'],
+    row['deployment_id'],
+    row['returns_to'],
+  ]);
+
+test('a node keeps what its agent reports; a later report without it clears it', async () => {
+  const { stores, nodeId } = await scene();
+  expect(await stores.nodes.get(nodeId)).toMatchObject({
+    cpus: 4,
+    memory_bytes: 1e9,
+    labels: { zone: 'a' },
+    admin_labels: {},
+    devices: { [GPU]: ['0', '1'] },
+  });
+  await nodeIn(stores, 'n1', { role: 'deploy' }, NOW + 1);
+  expect(await stores.nodes.get(nodeId)).toMatchObject({ cpus: null, labels: {}, devices: {} });
+});
+
+test('labels of admins stay when the agent reports, and null removes one', async () => {
+  const { stores, nodeId } = await scene();
+  await stores.nodes.setLabels(nodeId, { zone: 'b', disk: 'ssd' });
+  await nodeIn(stores, 'n1', { role: 'deploy', labels: { zone: 'c' } }, NOW + 1);
+  expect(await stores.nodes.get(nodeId)).toMatchObject({
+    labels: { zone: 'c' },
+    admin_labels: { disk: 'ssd', zone: 'b' },
+  });
+  const patched = await stores.nodes.setLabels(nodeId, { zone: null });
+  expect(patched.admin_labels).toEqual({ disk: 'ssd' });
+  expect(await codeOf(stores.nodes.setLabels(nodeId, { 'a b': 'x' }))).toBe('validation');
+  expect(await codeOf(stores.nodes.setLabels('none', { a: 'x' }))).toBe('not_found');
+});
+
+test('room counts deployments with a container, and removals that are not finished', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'gone', { status: 'retired', node_id: nodeId });
+  await deploymentIn(stores, project, 'runs', { status: 'running', node_id: nodeId });
+  await deploymentIn(stores, project, 'new', { status: 'built' });
+  expect((await stores.nodes.room()).memory.get(nodeId)).toBe(MEMORY);
+  const retire = taskOf(project, 'retire', nodeId, { deployment_id: 'runs', kind: 'retire' });
+  const remove = [{ deployment_id: 'gone', reason: 'replaced' }];
+  await tasksIn(stores, project, {
+    ...retire,
+    payload: { ...retirePayload(project), remove },
+  } as typeof retire);
+  expect((await stores.nodes.room()).memory.get(nodeId)).toBe(2 * MEMORY);
+  const { room } = await stores.flow.facts(project.id);
+  expect(room?.memory.get(nodeId)).toBe(2 * MEMORY);
+  expect(await stores.nodes.countUnlimited()).toBe(0);
+  const free = await projectIn(stores, 'free');
+  await deploymentIn(stores, free, 'free', { status: 'running', node_id: nodeId });
+  expect(await stores.nodes.countUnlimited()).toBe(1);
+});
+
+test('a plan is stale if another project has taken the memory since', async () => {
+  const { stores, project, nodeId } = await scene();
+  const other = await projectIn(stores, 'other', { memory_bytes: MEMORY });
+  const takeMemory = { node_id: nodeId, bytes: MEMORY, most: 1e9, without: ['new'] };
+  expect(await commit(stores, project.id, { takeMemory })).toBe('committed');
+  await deploymentIn(stores, other, 'other', { status: 'running', node_id: nodeId });
+  expect(await commit(stores, project.id, { takeMemory })).toBe('stale');
+  const without = ['new', 'other'];
+  expect(await commit(stores, project.id, { takeMemory: { ...takeMemory, without } })).toBe(
+    'committed',
+  );
+});
+
+test('only one deployment takes a device; the second plan is stale and writes nothing', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  const other = await projectIn(stores, 'other');
+  expect(await commit(stores, project.id, { takeDevices: [take(nodeId, 'a')] })).toBe('committed');
+  expect(
+    await commit(stores, other.id, {
+      takeDevices: [take(nodeId, 'b', { name: '1' }), take(nodeId, 'b')],
+    }),
+  ).toBe('stale');
+  expect(await leases(path)).toEqual([['0', 'a', null]]);
+  const { flow_version } = await stores.projects.get(other.id);
+  expect(flow_version).toBe(other.flow_version);
+});
+
+test('a device passes to the new version and returns to the old one if that runs', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'old', { status: 'running', node_id: nodeId });
+  await deploymentIn(stores, project, 'new', { status: 'deploying', node_id: nodeId });
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'old')] });
+  const passed = take(nodeId, 'new', { returns_to: 'old', replaces: 'old' });
+  await commit(stores, project.id, { takeDevices: [passed] });
+  expect(await leases(path)).toEqual([['0', 'new', 'old']]);
+  // A repeated attempt of the same deployment takes it again.
+  await commit(stores, project.id, { takeDevices: [{ ...passed, replaces: 'new' }] });
+  expect(await leases(path)).toEqual([['0', 'new', 'old']]);
+  const freed = { freeDevices: [{ node_id: nodeId, deployment_id: 'new' }] };
+  await commit(stores, project.id, freed);
+  expect(await leases(path)).toEqual([['0', 'old', null]]);
+});
+
+test('the end of a removal frees the devices of the removed container', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'old', { status: 'retired', node_id: nodeId });
+  await deploymentIn(stores, project, 'new', { status: 'running', node_id: nodeId });
+  await commit(stores, project.id, {
+    takeDevices: [take(nodeId, 'old'), take(nodeId, 'old', { name: '1' })],
+  });
+  const retire = taskOf(project, 'retire', nodeId, { deployment_id: 'new', kind: 'retire' });
+  const remove = [{ deployment_id: 'old', reason: 'replaced' }];
+  const payload = { ...retirePayload(project), remove };
+  await tasksIn(stores, project, { ...retire, payload } as typeof retire);
+  expect((await stores.nodes.room()).leases.map((one) => one.holders)).toEqual([['old'], ['old']]);
+  await commit(stores, project.id, {
+    changeTasks: [{ id: 'retire', attempt: 0, end: 'completed' }],
+  });
+  expect(await leases(path)).toEqual([]);
+});
+
+test('a lease is free when its deployment has ended and its node reports no container', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'old', { status: 'failed', node_id: nodeId });
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'old')] });
+  await tasksIn(
+    stores,
+    project,
+    taskOf(project, 't', nodeId, { deployment_id: 'old', kind: 'deploy' }),
+  );
+  await commit(stores, project.id, { changeTasks: [{ id: 't', attempt: 0, end: 'lost' }] });
+  const holders = async () => (await stores.nodes.room()).leases.map((one) => one.holders);
+  const report = (at: number, containers: object[]) =>
+    nodeIn(
+      stores,
+      'n1',
+      { role: 'deploy', agent_version: '1', containers: containers as never },
+      at,
+    );
+  expect(await holders()).toEqual([['old']]);
+  const labels = { [LABELS.deployment]: 'old', [LABELS.project]: project.id };
+  await report(NOW + 100_000, [{ name: 'svc-shop', labels, host_port: null, state: 'exited' }]);
+  expect(await holders()).toEqual([['old']]);
+  await report(NOW + 200_000, []);
+  expect(await holders()).toEqual([[]]);
+});
+
+test('leases are removed with their node', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'old')] });
+  await stores.nodes.markDeleting(nodeId, NOW);
+  await stores.nodes.removeIfGone(nodeId, true);
+  expect(await leases(path)).toEqual([]);
+});
+
+test('a project knows whether a person set `replace`', async () => {
+  const { stores, project } = await scene();
+  expect(project.replace_set).toBe(false);
+  expect((await projectIn(stores, 'set', { replace: 'rolling' })).replace_set).toBe(true);
+  await stores.projects.patch(project.id, { cpus: 1 }, NOW);
+  expect((await stores.projects.get(project.id)).replace_set).toBe(false);
+  const patched = await stores.projects.patch(project.id, { replace: 'rolling' }, NOW);
+  expect(patched.replace_set).toBe(true);
+});
