@@ -88,8 +88,7 @@ export function createAgents({
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(secret) } as const;
       request.agent = proof;
-      // The usual registration needs no query here: the store checks the secret again before it
-      // changes anything. A beat changes nothing.
+      // No query here: the store checks the secret of a registration, and a beat changes nothing.
       if (purpose !== 'other' && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
@@ -131,12 +130,6 @@ export function createAgents({
     throw new AgentRefused(reason);
   }
 
-  function checkBeat(request: FastifyRequest, nodeId: string): void | Promise<void> {
-    const proof = proofOf(request);
-    const isOwn = proof.kind === 'node' && proof.node_id === nodeId;
-    return isOwn && nodes.shownSecret(nodeId, proof.hash) ? undefined : checkNode(request, nodeId);
-  }
-
   async function checkNode(request: FastifyRequest, nodeId: string): Promise<void> {
     const proof = proofOf(request);
     if (proof.kind === 'open') return;
@@ -171,7 +164,7 @@ export function createAgents({
 
   return {
     identify,
-    checkBeat,
+    checkBeat: beatCheckOf(nodes, checkNode),
     checkNode,
     checkRequest,
     async checkTask(request, taskId) {
@@ -184,6 +177,15 @@ export function createAgents({
     },
   };
 }
+
+/** Returns `checkBeat`: a query only if the node’s own secret is not in memory. */
+const beatCheckOf =
+  (nodes: Pick<NodeStore, 'shownSecret'>, checkNode: Agents['checkNode']): Agents['checkBeat'] =>
+  (request, nodeId) => {
+    const proof = proofOf(request);
+    const isOwn = proof.kind === 'node' && proof.node_id === nodeId;
+    return isOwn && nodes.shownSecret(nodeId, proof.hash) ? undefined : checkNode(request, nodeId);
+  };
 
 /** Returns the proof that plugins/access.ts stored. Only for routes of agents. */
 export function proofOf(request: FastifyRequest): AgentProof {

@@ -31,10 +31,10 @@ const MOST_KNOWN = 20_000;
 
 export function createBeats({ nodes, uptime }: Deps): Beats {
   /** By URL, which names the node. */
-  const known = new LRUCache<string, Known>(growingTo(MOST_KNOWN));
+  const acceptedBeats = new LRUCache<string, Known>(growingTo(MOST_KNOWN));
   return {
     accepted(request, nodeId, hash) {
-      known.set(request.url ?? '', {
+      acceptedBeats.set(request.url ?? '', {
         nodeId,
         secret: secretOf(request),
         hash,
@@ -44,7 +44,7 @@ export function createBeats({ nodes, uptime }: Deps): Beats {
     answer(request, response) {
       if (request.method !== 'POST' || (request.headers['content-length'] ?? '0') !== '0')
         return false;
-      const beat = known.get(request.url ?? '');
+      const beat = acceptedBeats.get(request.url ?? '');
       const { at } = uptime.estimate();
       if (beat === undefined || at > beat.until || !isSame(beat.secret, secretOf(request)))
         return false;

@@ -51,9 +51,7 @@ import { createDeployTask, createRetireTask } from './tasks.ts';
 
 /** Returns how many instances of `web` the deployment should have now. */
 export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
-  isStopFirst(d.settings) || needsDevices(d.settings)
-    ? 1
-    : Math.max(1, webCount(facts.project));
+  isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
 
 /** Devices are leased to the first instance only (domain/nodes/room.ts). */
 const needsDevices = ({ requires }: DeploymentRecord['settings']): boolean =>

@@ -86,6 +86,8 @@ test('with a secret of its own, a node beats only for itself', async () => {
     api.call('agentBeat', { query: { node_id: String(node_id) }, headers });
   expect((await own(told['id'])).status).toBe(204);
   expect((await own(world.home)).status).toBe(401);
+  // After the first request with it, other than a beat, AGENT_SECRET ends for the node.
+  await api.call('agentTasks', { query: { node_id: String(told['id']) }, headers });
   const shared = { 'x-agent-secret': AGENT_SECRET };
   const used = await api.call('agentBeat', {
     query: { node_id: String(told['id']) },

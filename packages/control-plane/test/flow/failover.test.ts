@@ -1,12 +1,17 @@
 /** Which nodes are lost, and when the brake holds them. */
 import { describe, expect, it, test } from 'vitest';
-import { beatSeconds, type HeardNode, silentNodes } from '../../src/domain/nodes/failover.ts';
+import {
+  beatSeconds,
+  type FailoverLimits,
+  type HeardNode,
+  silentNodes,
+} from '../../src/domain/nodes/failover.ts';
 
 const S = 1_000;
 const HOUR = 3_600 * S;
 /** Both clocks show this time; the control plane serves since 0. */
 const AT = 100 * HOUR;
-const LIMITS = { failoverMs: 30 * S, offlineMs: 120 * S };
+const LIMITS: FailoverLimits = { failoverMs: 30 * S, offlineMs: 120 * S };
 
 /** A node that was heard so many seconds ago. */
 const node = (id: string, ago: number, over: Partial<HeardNode> = {}): HeardNode => ({
@@ -25,7 +30,7 @@ const contractOnly = (id: string, ago: number): HeardNode =>
 /** Returns `a` for a lost node, `a held 2/3` for one that the brake holds, `a silent` for others. */
 const judged = (
   nodes: readonly HeardNode[],
-  { since = 0, now = AT, limits = LIMITS as Parameters<typeof silentNodes>[2] } = {},
+  { since = 0, now = AT, limits = LIMITS } = {},
 ): string[] =>
   silentNodes(nodes, { now, uptime: { at: AT, since } }, limits).map(({ id, isLost, brake }) => {
     if (brake !== null) return `${id} held ${brake.silent}/${brake.nodes}`;

@@ -76,11 +76,11 @@ const container = (
 
 const deployTasks = (plan: Plan) =>
   plan.createTasks.flatMap((t) =>
-    t.kind === 'deploy' ? [{ node: t.node_id, payload: t.payload as DeployPayload }] : [],
+    t.kind === 'deploy' ? [{ node: t.node_id, payload: t.payload }] : [],
   );
 const retireTasks = (plan: Plan) =>
   plan.createTasks.flatMap((t) =>
-    t.kind === 'retire' ? [{ node: t.node_id, payload: t.payload as RetirePayload }] : [],
+    t.kind === 'retire' ? [{ node: t.node_id, payload: t.payload }] : [],
   );
 const put = (plan: Plan): InstanceRecord[] =>
   (plan.instances ?? []).flatMap((c) => ('put' in c ? [c.put] : []));

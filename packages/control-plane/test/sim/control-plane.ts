@@ -297,7 +297,12 @@ export function createControlPlane(deps: {
         ...made,
         source,
         limits: LIMITS,
-        failover: createFailoverWatch({ ...made, nodes: made.stores.nodes, limits: LIMITS, now: wall }),
+        failover: createFailoverWatch({
+          ...made,
+          nodes: made.stores.nodes,
+          limits: LIMITS,
+          now: wall,
+        }),
         probe,
         reach:
           probe === null

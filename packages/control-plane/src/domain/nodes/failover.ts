@@ -90,10 +90,10 @@ function lastHeard(
   now: number,
   at: number,
 ): number {
-  const known = [heard_at, observed_at].filter(
+  const past = [heard_at, observed_at].filter(
     (time) => time !== null && time <= at + CLOCKS_DIFFER_MS,
   ) as number[];
-  if (known.length > 0) return Math.max(...known);
+  if (past.length > 0) return Math.max(...past);
   // A contract-only agent after a restart: only the machine's clock tells.
   return at - Math.max(0, now - last_seen_at);
 }
