@@ -1,7 +1,6 @@
 /** Several instances of one version: start, switch, scale, loss and return. */
 import { describe, expect, it } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
-import type { DeployPayload, RetirePayload } from '@berth/wire/task';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { isEmptyPlan, type Plan } from '../../src/domain/deployments/plan.ts';
