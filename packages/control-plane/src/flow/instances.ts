@@ -208,7 +208,7 @@ const missingOn = ({ items }: Placement, nodeId: string): number =>
 export const instanceOfTask = (task: Pick<TaskRecord, 'kind' | 'payload'>): string | null =>
   task.kind === 'deploy' ? ((task.payload as DeployPayload).instance?.id ?? null) : null;
 
-/** What the caller does after the end of an instance's task. */
+/** Tells the caller what to do after the end of an instance's task. */
 export type InstanceEnd =
   | { kind: 'answers' }
   /** The instance cannot start, and no other node can take it. */
