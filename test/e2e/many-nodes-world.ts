@@ -6,6 +6,7 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import { ensureBaseImages } from '@berth/testbed/base-images';
 import { findTraefik, toolsDir } from '@berth/testbed/config';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
@@ -84,6 +85,8 @@ export type ManyNodesOptions = {
   /** Records the agents' requests and answers. */
   history?: History;
   images?: ('busybox:stable' | 'node:24-slim')[];
+  /** Root folder of another version of Berth (release.ts). */
+  release?: string;
 };
 
 /**
@@ -154,7 +157,7 @@ export async function startManyNodes(options: ManyNodesOptions): Promise<ManyNod
         },
       })),
       env: { ...SHORT, DATASET_NFS_BASE_PATH: datasetBase, ...options.env },
-      ...(options.history === undefined ? {} : { history: options.history }),
+      ...defined({ history: options.history, release: options.release }),
     });
     stops.push(() => berth.stop());
     // Agents that are cut off would keep trying to report their end.

@@ -87,7 +87,7 @@ export const Phase = Type.Object({
   ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
 
-export const Instance = Type.Object({
+export const DeploymentInstance = Type.Object({
   id: Id,
   process: Type.String(),
   number: Type.Integer(),
@@ -100,7 +100,7 @@ export const Instance = Type.Object({
   since: Time,
   detail: orNull(Type.String({ description: 'why it is not `serving`' })),
 });
-export type Instance = Static<typeof Instance>;
+export type DeploymentInstance = Static<typeof DeploymentInstance>;
 
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
@@ -189,7 +189,7 @@ export const Deployment = Type.Object({
   ...DeploymentItem.properties,
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
-  instances: Type.Array(Instance, {
+  instances: Type.Array(DeploymentInstance, {
     description:
       'one container each; the first one is that of `node_id`, `host_ip` and `host_port`. Ended ' +
       'ones are not listed',

@@ -145,7 +145,7 @@ export const Scale = Type.Record(Type.String({ maxLength: 63 }), Count, {
 export type Scale = Static<typeof Scale>;
 /** `nodes`: nodes without an instance of the process come first; `pack`: the score alone decides. */
 export const SPREAD = ['nodes', 'pack'] as const;
-/** The action of Berth if the node of an instance is lost. */
+/** `move`: a lost node's instance starts on another node; `wait`: it waits for its node. */
 export const ON_NODE_LOST = ['move', 'wait'] as const;
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });

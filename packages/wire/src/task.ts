@@ -164,7 +164,8 @@ export const RetirePayload = Type.Object({
   ),
   keep_instances: Type.Optional(
     Type.Array(Type.Object({ deployment_id: Id, instance_id: Id, name: Type.String() }), {
-      description: 'instances whose containers get these names',
+      description:
+        'instances whose containers get these names; set while the project has several instances',
     }),
   ),
   project_deleted: Type.Optional(

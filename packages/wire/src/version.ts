@@ -5,7 +5,7 @@ import { Type } from 'typebox';
 import { orNull } from './vocabulary.ts';
 
 /** Version of Berth; equal to package.json. */
-export const BERTH_VERSION = '0.1.0';
+export const BERTH_VERSION = '0.2.0';
 /**
  * Oldest agent version that is tested with this control plane. Contract-only agents send no
  * version.

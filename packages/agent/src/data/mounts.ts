@@ -85,7 +85,11 @@ export function createMounts(
       writeWhole(layout.mountOwner(deploymentId), JSON.stringify(owner)),
     async link(deploymentId, { name, datasetId, version }) {
       const path = layout.link(deploymentId, name);
-      const temporary = join(layout.mount(deploymentId), `.${name}.${work.process}`);
+      // Two instances of one deployment can link the same name at the same time.
+      const temporary = join(
+        layout.mount(deploymentId),
+        `.${name}.${work.process}.${(count += 1)}`,
+      );
       await mkdir(layout.mount(deploymentId), { recursive: true });
       await nullIfMissing(unlink(temporary));
       await symlink(targetText(datasetId, version), temporary);

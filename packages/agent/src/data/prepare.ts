@@ -48,7 +48,10 @@ export type Prepare = {
     deploymentId: string,
     attempt: number,
   ): Promise<Prepared['datasets']>;
-  /** Removes the folder of a failed attempt, unless a later attempt has taken it over. */
+  /**
+   * Removes the folder of a failed attempt, unless a later attempt has taken it over or the task of
+   * another instance uses it. The caller protects the folder.
+   */
   undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
   /** Protects the deployment's folder from sweeps until the returned function is called. */
   protect(deploymentId: string): () => void;
@@ -71,8 +74,10 @@ export function createPrepare(deps: PrepareDeps): Prepare {
     mounts: (task, deploymentId, context) => prepareMounts(deps, task, deploymentId, context),
     checkWritten: (task, mounts, signal) => checkWritten(deps, task, mounts, signal),
     mounted: (task, deploymentId, attempt) => takeOverMounts(deps, task, deploymentId, attempt),
-    undo: (task, deploymentId, attempt) =>
-      mounts.remove(deploymentId, { task_id: task.id, attempt }),
+    async undo(task, deploymentId, attempt) {
+      if (deploymentsInUse.count(deploymentId) > 1) return;
+      await mounts.remove(deploymentId, { task_id: task.id, attempt });
+    },
     protect: deploymentsInUse.add,
   };
 }

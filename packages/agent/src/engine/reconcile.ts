@@ -32,8 +32,11 @@ export async function reconcile(
 }
 
 export function neverStarted(containers: readonly Container[], open: readonly Task[]): Container[] {
-  const openDeployments = new Set(open.map((t) => t.deployment_id));
-  return containers.filter(
-    (c) => c.state === 'created' && !openDeployments.has(c.labels[LABELS.deployment] ?? null),
-  );
+  return containers.filter((c) => c.state === 'created' && !open.some((t) => isOf(t, c)));
 }
+
+/** Returns whether the task can adopt the container. */
+const isOf = (task: Task, { labels }: Container): boolean =>
+  task.deployment_id === labels[LABELS.deployment] &&
+  (task.kind !== 'deploy' ||
+    (task.payload.instance?.id ?? null) === (labels[LABELS.instance] ?? null));

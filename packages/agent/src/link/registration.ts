@@ -39,7 +39,7 @@ type ReportedVolumes = {
   work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
 };
 
-export const AGENT_VERSION = '0.1.0';
+export const AGENT_VERSION = '0.2.0';
 
 const OBSERVE_MS = 15_000;
 

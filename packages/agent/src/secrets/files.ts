@@ -1,6 +1,6 @@
 /**
- * Manages file secrets: a tmpfs folder for each deployment, which its container mounts read-only at
- * /run/secrets. The agent fills the folder before the container starts; a tmpfs mounted by the
+ * Manages file secrets: a tmpfs folder for each container of a deployment (`ownerOf`), which it
+ * mounts read-only at /run/secrets. The agent fills the folder before the container starts; a tmpfs mounted by the
  * engine would still be empty at that time.
  * After a reboot, tmpfs is empty, and the engine starts containers without a task. STATE_DIR
  * therefore has an encrypted copy, from which the agent fills the folder when it starts
@@ -43,27 +43,35 @@ export type SecretFiles = {
   /** Why this node cannot mount file secrets; null if it can. */
   problem: string | null;
   /**
-   * Fills the folder of a deployment with files owned by `uid`, and returns its mount. Throws
+   * Fills the folder of `owner` (`ownerOf`) with files owned by `uid`, and returns its mount. Throws
    * TaskFailure agent_cannot.
    */
-  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
-  /** Returns the values in the folder of a deployment; an empty list if it has no folder. */
-  values(deployment: string): Promise<string[]>;
+  fill(owner: string, files: readonly FileSecret[], uid: number): Promise<SecretMount>;
+  /** Returns the values in the folder of `owner`; an empty list if it has no folder. */
+  values(owner: string): Promise<string[]>;
   /**
-   * Keeps the folder of a deployment whose container is about to start, until the returned function
-   * is called.
+   * Keeps the folder of `owner`, whose container is about to start, until the returned function is
+   * called.
    */
-  protect(deployment: string): () => void;
+  protect(owner: string): () => void;
   /**
    * Call this at start: fills folders that are missing after a reboot, and removes folders without
    * a container.
    */
   restore(): Promise<void>;
-  /** Schedules the removal of folders of deployments without a container, in the background. */
+  /** Schedules the removal of folders without a container, in the background. */
   cleanLater(): void;
   /** Resolves when no background work is running. */
   stop(): Promise<void>;
 };
+
+/**
+ * Returns the name of the folder of a container: the id of its instance, or of its deployment for
+ * the first instance. Two containers of one deployment can run on this node, with secrets of
+ * different times.
+ */
+export const ownerOf = (labels: Readonly<Record<string, string>>): string =>
+  labels[LABELS.instance] ?? labels[LABELS.deployment] ?? '';
 
 const TARGET = '/run/secrets';
 /** File name suffix of the encrypted copies. */
@@ -206,7 +214,7 @@ async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
   // answer.
   const busy = inUse.keys();
   const containers = new Set(
-    (await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]),
+    (await docker.list({ [LABELS.deployment]: null })).map((c) => ownerOf(c.labels)),
   );
   for (const deployment of deployments) {
     const name = deployment.replace(/\.new$/, '');

@@ -4,7 +4,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import { createRedact, type Redact } from './redaction.ts';
-import type { SecretFiles } from './files.ts';
+import { ownerOf, type SecretFiles } from './files.ts';
 
 type LabelledContainer = { id: string; labels: Readonly<Record<string, string>> };
 export type RedactOf = (container: LabelledContainer) => Promise<Redact>;
@@ -24,5 +24,5 @@ export const createRedactOf =
     const secret = env
       .filter(({ name }) => names === undefined || names.includes(name))
       .map(({ value }) => value);
-    return createRedact([...secret, ...(await files.values(labels[LABELS.deployment] ?? ''))]);
+    return createRedact([...secret, ...(await files.values(ownerOf(labels)))]);
   };

@@ -84,7 +84,7 @@ function protectParts(deps: DeployDeps, { payload }: DeployTask, deployment: str
     ...imageNames(payload).map((name) => deps.images.protect(name)),
     deps.prepare?.protect(deployment),
     deps.networks.protect(payload.project_id),
-    deps.secretFiles.protect(deployment),
+    deps.secretFiles.protect(payload.instance?.id ?? deployment),
   ];
   return () => releases.forEach((release) => release?.());
 }
@@ -120,7 +120,12 @@ async function deploy(
         container_id: up.id,
         datasets: up.datasets,
       },
-      discard: () => container.remove().then(undoData),
+      async discard() {
+        await container.remove();
+        // Counts as a user of the mounts, as a running task does (`undoDatasets`).
+        const release = deps.prepare?.protect(deployment);
+        await undoData().finally(() => release?.());
+      },
     };
   } catch (error) {
     await undoData().catch((e: unknown) =>
@@ -132,7 +137,7 @@ async function deploy(
 
 /**
  * Removes the mounts of the datasets after the container. A container that any attempt started must
- * not lose its mounts.
+ * not lose its mounts, and neither must another instance that is about to start here.
  */
 async function undoDatasets(
   { docker, prepare }: DeployDeps,

@@ -56,12 +56,11 @@ export function createRetireHandler({
     turn.catch(() => undefined);
     try {
       const old = (await list({})).filter((c) => removalOf(c, payload) !== undefined);
-      if (payload.drain_seconds > 0 && old.some((c) => c.state === 'running')) {
-        context.logStep(
-          'retire',
-          `letting requests in flight finish for ${payload.drain_seconds} s`,
-        );
-        await pause(payload.drain_seconds * 1000, context.signal);
+      const drainSeconds = old.some((c) => c.state === 'running') ? drainOf(old, payload) : 0;
+      if (drainSeconds > 0) {
+        const what = `letting requests in flight finish for ${drainSeconds} s`;
+        context.logStep('retire', what);
+        await pause(drainSeconds * 1000, context.signal);
       }
       await data?.inventory.released(old).catch((error: unknown) => {
         context.logStep(
@@ -111,6 +110,18 @@ export function createRetireHandler({
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
   };
 }
+
+/**
+ * Drain time of instances that are removed without their id, in seconds: a control plane of version
+ * 0.1.0 does not know them, and removes them right after it took them out of the route.
+ */
+const UNKNOWN_DRAIN_SECONDS = 10;
+
+const drainOf = (old: readonly Container[], payload: RetirePayload): number =>
+  payload.keep_instances === undefined &&
+  old.some((c) => instanceOf(c) !== null && removalOf(c, payload)?.instance_id === undefined)
+    ? Math.max(payload.drain_seconds, UNKNOWN_DRAIN_SECONDS)
+    : payload.drain_seconds;
 
 const instanceOf = ({ labels }: Container): string | null => labels[LABELS.instance] ?? null;
 

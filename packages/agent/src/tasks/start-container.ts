@@ -12,7 +12,7 @@ import { type HostPorts, isPortTaken } from '../engine/host-ports.ts';
 import type { Networks } from '../engine/networks.ts';
 import type { Ports } from '../engine/port-rule.ts';
 import { TaskFailure } from '../failures.ts';
-import type { SecretFiles } from '../secrets/files.ts';
+import { ownerOf, type SecretFiles } from '../secrets/files.ts';
 import type { DeployAttempt, DeployTask } from './deploy-attempt.ts';
 import type { TaskContext } from './task.ts';
 
@@ -152,7 +152,7 @@ async function containerSpec(
   attempt: DeployAttempt,
   { mounts, user }: StartOptions,
 ): Promise<Unplaced> {
-  const { task, deployment, context } = attempt;
+  const { task, context } = attempt;
   const { payload } = task;
   const ids = idLabels(attempt);
   const userOf = (): Promise<number> =>
@@ -160,7 +160,7 @@ async function containerSpec(
   const volumeMounts = await mountVolumes(deps, payload, userOf);
   const files = context.secrets.filter((s) => s.as === 'file');
   const secretMounts =
-    files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
+    files.length === 0 ? [] : [await deps.secretFiles.fill(ownerOf(ids), files, await userOf())];
   return {
     name: payload.container_name,
     image: payload.image,

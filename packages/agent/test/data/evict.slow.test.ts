@@ -408,6 +408,24 @@ describe('the mounts of a deployment', () => {
     expect(await cachedIn(site)).toEqual(['a v1']);
   });
 
+  it('of two instances that start at once are linked once, and stay when one of them fails', async () => {
+    const site = await siteWith();
+    const set = await dataset('a', 10);
+    const { prepare } = site.data;
+    const [one, two] = [deploying('dep-1', 1, set), deploying('dep-1', 1, set)];
+    const release = [prepare.protect('dep-1'), prepare.protect('dep-1')];
+    const both = [];
+    for (let i = 0; i < 20; i++)
+      both.push(...[one, two].map((task) => prepare.mounts(task, 'dep-1', context())));
+    await Promise.all(both);
+    await prepare.mounts(one, 'dep-1', context());
+    await prepare.undo(one, 'dep-1', 1);
+    expect(await readFile(join(site.root, 'mounts/dep-1/a/file'), 'utf8')).toBe('a'.repeat(10));
+    release.pop()?.();
+    await prepare.undo(one, 'dep-1', 1);
+    await expect(stat(join(site.root, 'mounts/dep-1'))).rejects.toThrow('ENOENT');
+  });
+
   it('fail together when one dataset cannot be copied', async () => {
     const site = await siteWith({ rsync: { bandwidth: '100' } });
     const a = await dataset('a', 5 * MB);

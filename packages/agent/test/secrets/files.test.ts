@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { createSecretFiles, type SecretFiles } from '../../src/secrets/files.ts';
+import { createSecretFiles, ownerOf, type SecretFiles } from '../../src/secrets/files.ts';
 
 const CANARY = 'canary-file-41ad';
 /** tmpfs of this machine. Giving files away needs root, as the agent has it. */
@@ -16,10 +16,13 @@ describe.skipIf(!isRoot)('secret files', () => {
   let folder: string;
   let copies: string;
   let containers: string[] = [];
+  /** Labels of further containers. */
+  let instances: Record<string, string>[] = [];
   beforeEach(async () => {
     folder = await mkdtemp(join(TMPFS, 'berth-files-'));
     copies = await mkdtemp(join(tmpdir(), 'berth-copies-'));
     containers = [];
+    instances = [];
     return async () => {
       await rm(folder, { recursive: true, force: true });
       await rm(copies, { recursive: true, force: true });
@@ -30,8 +33,10 @@ describe.skipIf(!isRoot)('secret files', () => {
       folder: at,
       copies,
       docker: {
-        list: async () =>
-          containers.map((id) => ({ labels: { [LABELS.deployment]: id } }) as never),
+        list: async () => [
+          ...containers.map((id) => ({ labels: { [LABELS.deployment]: id } })),
+          ...instances.map((labels) => ({ labels })),
+        ],
       },
       log: silentLogger(),
     });
@@ -114,6 +119,21 @@ describe.skipIf(!isRoot)('secret files', () => {
     expect(await clean()).toEqual(['key', 'runs', 'runs.sealed', 'starts', 'starts.sealed']);
     release();
     expect(await clean()).toEqual(['key', 'runs', 'runs.sealed']);
+  });
+
+  test('of two instances of one deployment are apart, and each goes with its own container', async () => {
+    const files = await open();
+    const labels = { [LABELS.deployment]: 'd1', [LABELS.instance]: 'i2' };
+    await fill(files, ownerOf({ [LABELS.deployment]: 'd1' }), 'of the first');
+    await fill(files, ownerOf(labels), 'of the second');
+    expect([await files.values('d1'), await files.values('i2')]).toEqual([
+      ['of the first'],
+      ['of the second'],
+    ]);
+    instances = [labels];
+    files.cleanLater();
+    await files.stop();
+    expect(await readdir(folder)).toEqual(['i2']);
   });
 
   test('of an agent that was killed before the container started are removed at its next start, half-written ones too', async () => {

@@ -87,6 +87,27 @@ it('a task that is lost while it waits for its turn rejects, without an unhandle
   await first;
 });
 
+it.each([
+  ['that does not know instances', {}, 'for 10 s'],
+  ['that knows instances', { keep_instances: [] }, null],
+])('a control plane %s removes an instance: %j', async (_, over, drains) => {
+  engine.put({ id: 'd1', name: 'svc-app', labels: { ...labels('d1'), 'berth.instance': 'i2' } });
+  const logged: string[] = [];
+  const ending = new AbortController();
+  const removal = task('d1', 'd2', 0);
+  const done = handler(engine.docker)(
+    { ...removal, payload: { ...removal.payload, keep: null, ...over } },
+    { ...context, signal: ending.signal, logStep: (__, text) => void logged.push(text) },
+  );
+  if (drains === null) await done;
+  else {
+    await waitFor('it drains', () => logged.some((text) => text.includes(drains)));
+    ending.abort(new Stopped('lost'));
+    await expect(done).rejects.toThrow(Stopped);
+  }
+  expect(engine.all()).toEqual(drains === null ? [] : ['svc-app running']);
+});
+
 it('a failure of the dataset cache does not stop the removal of containers', async () => {
   engine.put({ id: 'd1', name: 'svc-app', labels: labels('d1') });
   engine.put({ id: 'd2', name: 'svc-app-g2', labels: labels('d2') });

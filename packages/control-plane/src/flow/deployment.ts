@@ -39,7 +39,7 @@ import {
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
-import { isWanted } from '../domain/deployments/instance.ts';
+import { isWanted, joiningName } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
@@ -93,21 +93,25 @@ import {
 import {
   endInstance,
   endOthers,
+  forgetOthers,
   instanceAddressTaken,
   instanceEnded,
+  instanceLeft,
   instanceOfTask,
   isFirstLost,
+  lostAs,
   namesOf,
   nodeLost,
   observedInstance,
   placeOthers,
   presentOf,
   promote,
-  publishServers,
   reconcile,
+  nodeDrained,
   refreshHealth,
   restartElsewhere,
   startOthers,
+  takePlace,
   withServers,
 } from './instances.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
@@ -204,6 +208,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       project_deleted: projectDeleted,
       project_stopped: runningStopped,
       node_lost: nodeLost,
+      node_drained: nodeDrained,
+      instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
       task_reported: leaveEnded,
@@ -1051,9 +1057,10 @@ function instanceTaskEnded(
 function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null): void {
   const instance = draft.instances(d).find((one) => one.id === id);
   if (instance === undefined || instance.node_id === null) return;
-  const names = namesOf(draft, d, instance.node_id);
-  if (isFirstLost(d)) promote(draft, d, instance, 'lost');
-  else publishServers(draft, d);
+  const name = joiningName(d, draft.instances(d), instance);
+  const names = instance.labelled ? [{ deployment_id: d.id, instance_id: instance.id, name }] : [];
+  if (isFirstLost(d)) promote(draft, d, instance, lostAs(draft, d));
+  else takePlace(draft, d, instance);
   createRetireTask(draft, draft.node(instance.node_id), {
     of: d,
     remove: [],
@@ -1166,7 +1173,7 @@ function routeConfirmed(
         names: namesOf(draft, d, id),
         drain,
       });
-  for (const { id } of old === undefined ? [] : draft.instances(old)) draft.removeInstance(id);
+  if (old !== undefined) forgetOthers(draft, old);
 }
 
 /**
@@ -1423,9 +1430,6 @@ function stepBack(
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
   endOthers(draft, d, { reason: 'its deployment starts again', drain: false });
-  for (const task of draft.openTasks(d))
-    if (instanceOfTask(task) !== null)
-      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   draft.move(
     d,
     'built',

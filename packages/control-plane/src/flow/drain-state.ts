@@ -1,8 +1,10 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import { type InstanceRecord, isWanted, replacementOf } from '../domain/deployments/instance.ts';
 import { plainWaitText, waitReasonOf } from '../domain/deployments/wait-reason.ts';
 import type { FlowStores } from './flow-stores.ts';
-import type { Remaining, Rest } from './drain.ts';
+import type { MovingInstances, Remaining, Rest } from './drain.ts';
+import { movableOn } from './instances.ts';
 import { isAtRest } from './stop.ts';
 
 /**
@@ -19,12 +21,15 @@ const DROPPED =
   'volumes that it used before are on this node; add them to its settings again and deploy, ' +
   'delete the project, or delete the node with force, which leaves their folders on its disk';
 
-export type DrainStores = Pick<FlowStores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
+export type DrainStores = Pick<
+  FlowStores,
+  'deployments' | 'instances' | 'volumes' | 'projects' | 'tasks'
+>;
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
  * Returns the deployments that still run on the node or have volumes there, and whether a
- * deployment to the node is in progress (`arriving`). A stopped project without volumes is not
+ * deployment to the node is in progress or an instance there drains (`arriving`). A stopped project without volumes is not
  * included: its container stays on the node.
  */
 export async function readDrainState(
@@ -32,9 +37,10 @@ export async function readDrainState(
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
-  const running = (await stores.deployments.servingOn(node.id)).filter(
+  const running = (await deploymentsOn(stores, node.id, isWanted)).filter(
     (d) => d.status === 'running' && !isAtRest(d),
   );
+  const instances = await stores.instances.ofDeployments(running.map((d) => d.id));
   const openIds = (await stores.deployments.inProgress()).map((d) => d.id);
   const triedIds = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
   const byId = new Map(
@@ -48,16 +54,70 @@ export async function readDrainState(
     inProgress: progressOf(d.project_id),
     tried: byId.get(tries[d.project_id]?.deployment_id ?? '') ?? null,
     rest: null,
+    instances: movingOf(
+      d,
+      instances.filter((one) => one.deployment_id === d.id),
+      node.id,
+    ),
   }));
   const served = new Set(running.map((d) => d.project_id));
   const { resting, dropped } = await withVolumesAlone(stores, node, served, inProgress);
   return {
     remaining: [
       ...remaining,
-      ...resting.map((r) => ({ ...r, inProgress: progressOf(r.running.project_id), tried: null })),
+      ...resting.map((r) => ({
+        ...r,
+        inProgress: progressOf(r.running.project_id),
+        tried: null,
+        instances: null,
+      })),
     ],
-    arriving: inProgress.some((d) => d.node_id === node.id),
+    arriving:
+      inProgress.some((d) => d.node_id === node.id) ||
+      (await stores.instances.onNode(node.id)).some(
+        (one) =>
+          one.state === 'draining' ||
+          (one.state === 'starting' && inProgress.some((d) => d.id === one.deployment_id)),
+      ),
     dropped,
+  };
+}
+
+/**
+ * Returns the deployments that serve on the node, and those that have an instance there beside their
+ * first one.
+ */
+export async function deploymentsOn(
+  stores: Pick<FlowStores, 'deployments' | 'instances'>,
+  nodeId: string,
+  counts: (instance: InstanceRecord) => boolean = () => true,
+): Promise<DeploymentRecord[]> {
+  const serving = await stores.deployments.servingOn(nodeId);
+  const servingIds = new Set(serving.map((d) => d.id));
+  const others = (await stores.instances.onNode(nodeId))
+    .filter(counts)
+    .flatMap(({ deployment_id: id }) => (servingIds.has(id) ? [] : [id]));
+  if (others.length === 0) return serving;
+  return [...serving, ...(await stores.deployments.getMany([...new Set(others)]))];
+}
+
+/** Returns what moves of a deployment with several instances; null for one with one instance. */
+function movingOf(
+  d: DeploymentRecord,
+  others: readonly InstanceRecord[],
+  nodeId: string,
+): MovingInstances | null {
+  if (!others.some(isWanted)) return null;
+  const replacements = movableOn(d, others, nodeId).map((one) => replacementOf(one, others));
+  const isStarting = others.some((one) => one.node_id === nodeId && one.state === 'starting');
+  const waiting = replacements.find((one) => one?.state === 'waiting');
+  return {
+    unasked: replacements.filter((one) => one === undefined).length,
+    isMoving: isStarting || replacements.some((one) => one?.state === 'starting'),
+    problem:
+      waiting === undefined
+        ? null
+        : `no other node can take instance ${waiting.number}: ${waiting.detail ?? 'no node'}`,
   };
 }
 

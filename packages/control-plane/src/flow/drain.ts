@@ -1,7 +1,9 @@
 /**
  * Decides the steps of a drain. Berth deploys each deployment of the node again; the node is
  * cordoned, so the new deployment goes to another node. A deployment that cannot move keeps serving
- * on the node. The volumes of a stopped project move without a start of the project
+ * on the node. Of a deployment with several instances, only those on the node move
+ * (flow/instances.ts `nodeDrained`); one that no node can take serves on, and its replacement waits
+ * without a time limit. The volumes of a stopped project move without a start of the project
  * (flow/volume-handoff.ts). Pure; loops/drains.ts executes the steps.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
@@ -29,7 +31,15 @@ export type Remaining = {
   tried: DeploymentRecord | null;
   /** Set if only the volumes of the project are on the node; Berth then deploys nothing. */
   rest: Rest | null;
+  /** Set if the deployment has several instances: only those on the node move. */
+  instances: MovingInstances | null;
 };
+
+/**
+ * The instances on the node. `unasked`: how many have no replacement. `isMoving`: one is starting
+ * there, or a replacement is starting elsewhere. `problem`: why a replacement waits.
+ */
+export type MovingInstances = { unasked: number; isMoving: boolean; problem: string | null };
 
 /**
  * Volumes without a serving deployment. `isAlone`: the project is stopped, so Berth can move the
@@ -40,8 +50,11 @@ export type Rest = { isAlone: boolean; isMoving: boolean; problem: string | null
 export type DrainStep = {
   /** The new drain record. */
   drain: DrainRecord;
-  /** The deployment to deploy again. `drain` already counts the try. */
-  move: { running: DeploymentRecord; id: string } | null;
+  /**
+   * The deployment to deploy again, or whose instances on the node move. `drain` already counts the
+   * try.
+   */
+  move: { running: DeploymentRecord; id: string; ofInstances: boolean } | null;
   /**
    * Deployments of stopped projects whose volumes should move, in this order. `room` is the number
    * of moves that can begin now.
@@ -58,11 +71,12 @@ export const newDrain = (now: number): DrainRecord => ({
 });
 
 /**
- * Resets the tries of the deployments that used all of them, and of the volumes of every stopped
- * project, because a full disk might have room now (flow/volume-handoff.ts). Returns the same
- * record if nothing changes.
+ * Resets the tries of the deployments that used all of them, of instances, and of the volumes of
+ * every stopped project, because a full disk might have room now (flow/volume-handoff.ts). Returns
+ * the same record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
+  // Tries of volumes and of instances make no deployment.
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
   const earlierTries = Object.entries(drain.tries);
   if (!earlierTries.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
@@ -135,7 +149,7 @@ export function drainStep(
     const t = earlierTries.tries[l.running.project_id];
     if (l.rest !== null) tries[l.running.project_id] = triesOfRest(l.running, l.rest, t, now);
     else if (t !== undefined)
-      tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
+      tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? problemBefore(l, t) };
   }
   const drain: DrainRecord = {
     ...earlierTries,
@@ -143,10 +157,14 @@ export function drainStep(
     tries,
     finished_at: remaining.length === 0 && !isUsed ? (earlierTries.finished_at ?? now) : null,
   };
-  const room =
-    AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
+  const room = AT_ONCE - remaining.filter(isMoving).length;
   const free = remaining
-    .filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES)
+    .filter(
+      (l) =>
+        l.inProgress === null &&
+        l.instances?.unasked !== 0 &&
+        (tries[l.running.project_id]?.count ?? 0) < TRIES,
+    )
     .toSorted(byTries(tries));
   const next = room > 0 ? free.find((l) => l.rest === null) : undefined;
   const leave = free.flatMap((l) =>
@@ -157,12 +175,16 @@ export function drainStep(
   const earlier = tries[project];
   tries[project] = {
     count: (earlier?.count ?? 0) + 1,
-    deployment_id: freshId,
+    deployment_id: next.instances === null ? freshId : null,
     problem: earlier?.problem ?? null,
     at: now,
   };
-  return { drain, move: { running: next.running, id: freshId }, leave, room: room - 1 };
+  const move = { running: next.running, id: freshId, ofInstances: next.instances !== null };
+  return { drain, move, leave, room: room - 1 };
 }
+
+const isMoving = ({ inProgress, rest, instances }: Remaining): boolean =>
+  inProgress !== null || rest?.isMoving === true || instances?.isMoving === true;
 
 /**
  * Counts the tries of a volume move: each failed move is one entry in `losses` of its deployment.
@@ -183,7 +205,14 @@ const byTries =
   (a: Remaining, b: Remaining): number =>
     (tries[a.running.project_id]?.count ?? 0) - (tries[b.running.project_id]?.count ?? 0);
 
-function problemOf({ tried, inProgress }: Remaining): string | null {
+/** Returns the problem that the record has; null if the instances are on their way. */
+const problemBefore = (
+  { instances }: Remaining,
+  { problem }: DrainRecord['tries'][string],
+): string | null => (instances?.unasked === 0 ? null : problem);
+
+function problemOf({ tried, inProgress, instances }: Remaining): string | null {
+  if (instances !== null) return instances.problem;
   if (tried === null || !isSettled(tried.status) || inProgress?.id === tried.id) return null;
   if (tried.status === 'failed' || tried.status === 'cancelled')
     return tried.error?.message ?? `deployment ${tried.generation} was ${tried.status}`;

@@ -75,6 +75,13 @@ export type FlowEvent =
       silent?: readonly string[];
       forced?: { machine_is_off: boolean };
     }
+  /**
+   * The node is drained or being deleted: the instances on it move, each after its replacement
+   * answers.
+   */
+  | { type: 'node_drained'; node_id: string }
+  /** The proxy serves a configuration without this instance, which drains. */
+  | { type: 'instance_left'; instance_id: string }
   /** The count of a process changed, or a waiting instance might find a node now. */
   | { type: 'scaled' };
 

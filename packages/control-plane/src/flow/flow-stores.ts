@@ -3,8 +3,8 @@ import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { VolumeStore } from '../domain/data/volume-store.ts';
 import type { CleanUpStore } from '../domain/deployments/clean-up.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
-import type { FlowStore } from '../domain/deployments/flow-store.ts';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { FlowStore } from '../domain/deployments/flow-store.ts';
 import type { TaskStore } from '../domain/deployments/task-store.ts';
 import type { HookStore } from '../domain/git/hooks.ts';
 import type { RepositoryLookStore } from '../domain/git/repository-looks.ts';
@@ -15,7 +15,7 @@ export type FlowStores = {
   projects: ProjectStore;
   deployments: DeploymentStore;
   flow: FlowStore;
-  instances: Pick<InstanceStore, 'onNode'>;
+  instances: InstanceStore;
   tasks: TaskStore;
   nodes: NodeStore;
   volumes: VolumeStore;

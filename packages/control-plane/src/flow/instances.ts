@@ -7,6 +7,8 @@
  *                ▼                                ▼
  *              another node, or waiting         lost: a replacement starts on another node
  *
+ *   serving ──it is not wanted any more──▶ draining ──the proxy has the new route──▶ its container ends
+ *
  * A new version goes live when all its instances answer, with one change of the route. Later, the
  * route lists each instance that serves. When the first instance is lost and another one serves,
  * the two change places (`promote`). Pure.
@@ -24,8 +26,11 @@ import {
   instanceName,
   type InstanceRecord,
   isContainerOf,
+  isMovable,
   isWanted,
   ownLabel,
+  replacementOf,
+  wantedNumbers,
   WEB,
   webCount,
 } from '../domain/deployments/instance.ts';
@@ -208,7 +213,7 @@ const missingOn = ({ items }: Placement, nodeId: string): number =>
 export const instanceOfTask = (task: Pick<TaskRecord, 'kind' | 'payload'>): string | null =>
   task.kind === 'deploy' ? ((task.payload as DeployPayload).instance?.id ?? null) : null;
 
-/** Tells the caller what to do after the end of an instance's task. */
+/** The result of an instance's task, for the caller. */
 export type InstanceEnd =
   | { kind: 'answers' }
   /** The instance cannot start, and no other node can take it. */
@@ -307,12 +312,13 @@ export function restartElsewhere(
   let isPlaced = true;
   for (const instance of draft.instances(d)) {
     if (instance.node_id !== node_id) continue;
-    // The drain of the node moves an instance that serves.
-    if (reachable && instance.state === 'serving' && d.status === 'running') continue;
-    for (const task of draft.openTasks(d))
-      if (instanceOfTask(task) === instance.id)
-        draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
-    if (instance.state === 'lost') draft.removeInstance(instance.id);
+    // The drain of the node moves an instance that has a container.
+    if (reachable && isMovable(instance) && d.status === 'running') continue;
+    endTaskOf(draft, d, instance.id);
+    // A replacement that already starts elsewhere stays.
+    const isReplaced =
+      isMovable(instance) && replacementOf(instance, draft.instances(d)) !== undefined;
+    if (instance.state === 'lost' || isReplaced) draft.removeInstance(instance.id);
     else {
       const losses = [...instance.losses, { node_id, at: draft.facts.now }];
       const end = startElsewhere(draft, d, { ...instance, losses }, failure('node_deleted'));
@@ -391,8 +397,9 @@ export function reconcile(
 ): void {
   const d = presentOf(draft, stored);
   if (d.status !== 'running' || isProjectStopped(draft)) return;
+  endReplacements(draft, d);
   const count = wantedCount(draft, d);
-  const present = draft.instances(d).filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  const present = wantedNumbers(d, draft.instances(d)).size;
   const waiting = unreplaced(draft, d);
   if (present > count) endSurplus(draft, d, present - count);
   // An instance that the project does not need any more is not lost. Its node removes its container.
@@ -437,10 +444,15 @@ function startWaiting(draft: Draft, d: DeploymentRecord, avoid: Avoid): void {
 
 /**
  * Ends instances: first those that do not serve, then second ones on a machine, then the highest
- * numbers. The first instance stays.
+ * numbers. The first instance stays. A replacement ends together with the instance that it
+ * replaces.
  */
 function endSurplus(draft: Draft, d: DeploymentRecord, count: number): void {
-  const others = draft.instances(d).filter(isWanted);
+  const all = draft.instances(d).filter(isWanted);
+  const firstNumber = isFirstLost(d) ? null : d.instance_number;
+  const others = all.filter(
+    (i) => i.number !== firstNumber && (isMovable(i) || !all.some((o) => replaces(i, o))),
+  );
   const taken = takenBy(draft, d);
   const isSecond = ({ node_id }: InstanceRecord): boolean =>
     node_id !== null && (taken.get(node_id) ?? 0) > 1;
@@ -449,29 +461,70 @@ function endSurplus(draft: Draft, d: DeploymentRecord, count: number): void {
     return isSecond(i) ? 1 : 2;
   };
   const order = others.toSorted((a, b) => rank(a) - rank(b) || b.number - a.number);
-  for (const instance of order.slice(0, count)) endInstance(draft, d, instance, 'scaled down');
+  for (const instance of order.slice(0, count)) {
+    endInstance(draft, d, instance, 'scaled down');
+    const replacement = isMovable(instance) ? replacementOf(instance, all) : undefined;
+    if (replacement !== undefined) endInstance(draft, d, replacement, 'scaled down');
+  }
   publishServers(draft, d);
 }
 
-/** Takes the instance out of the route and removes its container after the drain time. */
+const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
+  isMovable(other) && replacementOf(other, [instance]) !== undefined;
+
+function endTaskOf(draft: Draft, d: DeploymentRecord, instanceId: string): void {
+  for (const task of draft.openTasks(d))
+    if (instanceOfTask(task) === instanceId)
+      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+}
+
+/**
+ * Ends an instance. One that serves leaves the route first: its container drains when the proxy
+ * serves the new configuration (`instanceLeft`). The caller publishes the servers.
+ */
 export function endInstance(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
   reason: string,
 ): void {
-  for (const task of draft.openTasks(d))
-    if (instanceOfTask(task) === instance.id)
-      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
-  draft.removeInstance(instance.id);
+  endTaskOf(draft, d, instance.id);
   draft.addLine(d, 'instance', `instance ${instance.number} ends: ${reason}`);
+  if (instance.state === 'serving')
+    return draft.putInstance({
+      ...instance,
+      state: 'draining',
+      detail: reason,
+      since: draft.facts.now,
+    });
+  draft.removeInstance(instance.id);
   if (instance.node_id === null || instance.container_id === null) return;
+  removeContainer(draft, d, { instance, reason, drain: false });
+}
+
+function removeContainer(
+  draft: Draft,
+  d: DeploymentRecord,
+  { instance, reason, drain }: { instance: InstanceRecord; reason: string; drain: boolean },
+): void {
   createRetireTask(draft, draft.node(instance.node_id), {
     of: d,
     remove: [{ deployment: d, reason, instance: instance.labelled ? instance.id : null }],
     keep: null,
-    drain: instance.state === 'serving',
+    drain,
   });
+}
+
+/** Removes the container of a draining instance: it gets no new requests any more. */
+export function instanceLeft(
+  draft: Draft,
+  d: DeploymentRecord,
+  { instance_id }: EventOf<'instance_left'>,
+): void {
+  const instance = draft.instances(d).find(({ id }) => id === instance_id);
+  if (instance?.state !== 'draining') return;
+  draft.removeInstance(instance.id);
+  removeContainer(draft, d, { instance, reason: instance.detail ?? 'it ended', drain: true });
 }
 
 /** Removes all instances beside the first one with their containers, except on `except`. */
@@ -483,7 +536,7 @@ export function endOthers(
   const others = draft.instances(d);
   if (others.length === 0) return;
   const nodes = new Set(others.flatMap(({ node_id }) => node_id ?? []));
-  for (const { id } of others) draft.removeInstance(id);
+  forgetOthers(draft, d);
   for (const nodeId of nodes) {
     if (nodeId === except) continue;
     createRetireTask(draft, draft.node(nodeId), {
@@ -493,6 +546,89 @@ export function endOthers(
       drain,
     });
   }
+}
+
+/** Removes all instances beside the first one, and ends their tasks; their containers stay. */
+export function forgetOthers(draft: Draft, d: DeploymentRecord): void {
+  for (const { id } of draft.instances(d)) {
+    endTaskOf(draft, d, id);
+    draft.removeInstance(id);
+  }
+}
+
+// ── drain of a node ──────────────────────────────────────────────────────────────────────────────
+
+/**
+ * Starts a replacement elsewhere for each instance on a drained node (the event `node_drained`). It
+ * has the number of the instance that it replaces, and takes its place when it answers
+ * (`takePlace`). Without another node the replacement waits, and the instance serves on.
+ */
+export function nodeDrained(
+  draft: Draft,
+  d: DeploymentRecord,
+  { node_id }: EventOf<'node_drained'>,
+): void {
+  // A newer version in progress gets no instance on the node, and removes the instances of this one.
+  if (isProjectStopped(draft) || draft.facts.live.length > 1 || !isLeft(draft, node_id)) return;
+  const others = draft.instances(d);
+  const numbers = movableOn(d, others, node_id)
+    .filter((instance) => replacementOf(instance, others) === undefined)
+    .map(({ number }) => number);
+  const mounts = numbers.length === 0 ? null : pinnedMounts(draft, d);
+  if (mounts === null) return;
+  const choices = placesFor(draft, d, numbers.length);
+  numbers.forEach((number, i) =>
+    startInstance(draft, d, { number, choice: choices[i] as Choice, mounts, losses: [] }),
+  );
+}
+
+/** Returns the instances on the node that a drain moves; the first one has the id null. */
+export const movableOn = (
+  d: DeploymentRecord,
+  others: readonly InstanceRecord[],
+  nodeId: string,
+): { id: string | null; number: number }[] => [
+  ...(d.node_id === nodeId && !isFirstLost(d) ? [{ id: null, number: d.instance_number }] : []),
+  ...others.filter((instance) => instance.node_id === nodeId && isMovable(instance)),
+];
+
+/** Returns whether the instances on the node must leave it. */
+function isLeft(draft: Draft, nodeId: string | null): boolean {
+  const node = draft.node(nodeId);
+  return node !== undefined && (node.deleting_at !== null || node.drain !== null);
+}
+
+/** Ends the replacements of instances whose node takes work again, because its drain was taken back. */
+function endReplacements(draft: Draft, d: DeploymentRecord): void {
+  const others = draft.instances(d);
+  const staying = [
+    ...(isFirstLost(d) ? [] : [{ id: null, number: d.instance_number, node_id: d.node_id }]),
+    ...others.filter(isMovable),
+  ].filter(({ node_id }) => !isLeft(draft, node_id));
+  for (const instance of staying) {
+    const replacement = replacementOf(instance, others);
+    if (replacement === undefined) continue;
+    const name = nameOf(draft, instance);
+    endInstance(draft, d, replacement, `${name} keeps its instance`);
+  }
+}
+
+/**
+ * Puts an instance that answers into the place of the one with its number, which drains and ends.
+ * The same change of the route adds the one and removes the other.
+ */
+export function takePlace(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
+  const replaced = draft
+    .instances(d)
+    .find((one) => one.id !== instance.id && one.number === instance.number && isMovable(one));
+  const name = nameOf(draft, instance);
+  if (!isFirstLost(d) && d.instance_number === instance.number)
+    return promote(draft, d, instance, {
+      state: 'draining',
+      detail: `instance ${instance.number} runs on ${name} now`,
+    });
+  if (replaced !== undefined) endInstance(draft, d, replaced, `it runs on ${name} now`);
+  publishServers(draft, d);
 }
 
 // ── route ────────────────────────────────────────────────────────────────────────────────────────
@@ -578,7 +714,11 @@ export function observedInstance(
 
 /** Returns whether the node of the instance should report its container. */
 export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
-  state === 'serving' || state === 'lost';
+  isMovable({ state }) || state === 'lost';
+
+const MISSING = 'its container is missing';
+/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
+const MISSING_MS = 10_000;
 
 /**
  * Returns whether the container belongs to the instance and needs no decision: it serves at the
@@ -635,9 +775,11 @@ function judgeInstance(
   const { now } = draft.facts;
   if (instance.state === 'lost') return returned(draft, d, instance, container);
   if (!serves) {
-    if (instance.state === 'unhealthy') return;
-    const detail =
-      container === null ? 'its container is missing' : `its container is ${container.state}`;
+    if (instance.state === 'unhealthy') {
+      if (container !== null || instance.detail !== MISSING) return;
+      return replaceMissing(draft, d, instance);
+    }
+    const detail = container === null ? MISSING : `its container is ${container.state}`;
     draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
     draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
   } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
@@ -653,6 +795,16 @@ function judgeInstance(
   publishServers(draft, d);
 }
 
+/** Starts another instance for one whose container somebody removed. */
+function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
+  if (d.status !== 'running' || draft.facts.now - instance.since < MISSING_MS) return;
+  endTaskOf(draft, d, instance.id);
+  draft.removeInstance(instance.id);
+  const on = nameOf(draft, instance);
+  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  reconcile(draft, d);
+}
+
 /**
  * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
  * removed.
@@ -663,7 +815,7 @@ function returned(
   instance: InstanceRecord,
   container: ObservedContainer | null,
 ): void {
-  const present = draft.instances(d).filter(isWanted).length + (isFirstLost(d) ? 0 : 1);
+  const present = wantedNumbers(d, draft.instances(d)).size;
   const serving =
     draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
   const count = wantedCount(draft, d);
@@ -712,25 +864,33 @@ const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): b
  * replacement.
  */
 export function servingOf(
+  { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
   others: readonly InstanceRecord[],
-  first: { number: number; serves: boolean },
+  firstServes: boolean,
 ): { serving: number; all: number } {
-  const wanted = others.filter(isWanted);
-  const taken = new Set([first.number, ...wanted.map(({ number }) => number)]);
-  const held = others.filter(({ state, number }) => state === 'lost' && !taken.has(number));
+  // The replacement of an instance on a drained node does not count: it serves later.
+  const wanted = others.filter(
+    (i) => isWanted(i) && i.number !== instance_number && !others.some((o) => replaces(i, o)),
+  );
+  const held = others.filter(
+    ({ state, number }) =>
+      state === 'lost' &&
+      number !== instance_number &&
+      !wanted.some((other) => other.number === number),
+  );
   return {
-    serving: Number(first.serves) + others.filter(({ state }) => state === 'serving').length,
+    serving: Number(firstServes) + others.filter(({ state }) => state === 'serving').length,
     all: 1 + wanted.length + held.length,
   };
 }
 
 /** Returns the detail of the health `degraded`; null if all instances serve. */
 export function degradedDetail(
+  d: Pick<DeploymentRecord, 'instance_number'>,
   others: readonly InstanceRecord[],
-  { instance_number: number }: Pick<DeploymentRecord, 'instance_number'>,
 ): string | null {
   if (others.length === 0) return null;
-  const { serving, all } = servingOf(others, { number, serves: true });
+  const { serving, all } = servingOf(d, others, true);
   return serving === all ? null : `${serving} of ${all} instances serve`;
 }
 
@@ -740,7 +900,7 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
   const { health } = d;
   if (d.status !== 'running' || isFirstLost(d)) return;
   if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
-  const detail = degradedDetail(draft.instances(d), d);
+  const detail = degradedDetail(d, draft.instances(d));
   const status = detail === null ? 'healthy' : 'degraded';
   if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
@@ -775,7 +935,7 @@ export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node
     if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
   }
   const other = draft.instances(d).find(({ state }) => state === 'serving');
-  if (firstIsLost && other !== undefined) promote(draft, d, other, 'lost');
+  if (firstIsLost && other !== undefined) promote(draft, d, other, lostAs(draft, d));
   else if (firstIsLost) loseFirst(draft, d, name, hold);
   for (const instance of before)
     if (instance.node_id === node_id && instance.state === 'starting')
@@ -862,15 +1022,23 @@ export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord =
   ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
 });
 
+/** Returns the state of a first instance whose node is silent (`promote`). */
+export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
+  state: 'lost',
+  detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
+});
+
+type EarlierFirst = { state: 'lost' | 'draining'; detail: string };
+
 /**
- * Makes an instance that serves the first one of its deployment. The earlier first one becomes an
- * instance in the state `as`, or ends if `as` is null.
+ * Makes an instance that serves the first one of its deployment. The earlier first one becomes the
+ * instance `as`, or ends if `as` is null.
  */
 export function promote(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
-  as: 'lost' | null,
+  as: EarlierFirst | null,
 ): void {
   const { now, route } = draft.facts;
   const node = draft.node(instance.node_id);
@@ -886,11 +1054,10 @@ export function promote(
       deployment_id: d.id,
       process: WEB,
       number: d.instance_number,
-      state: as,
+      ...as,
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
-      detail: `${before.hostname} is silent`,
       losses: [],
       placement: d.placement,
       since: now,
@@ -906,10 +1073,10 @@ export function promote(
     ...defined({ placement: instance.placement ?? undefined }),
     health: { status: 'healthy', since: now, detail: null },
   });
-  const why = as === null ? 'its node was deleted' : `${before?.hostname ?? 'its node'} is silent`;
+  const why = as === null ? 'its node was deleted' : as.detail;
   draft.addLine(
     d,
-    'failover',
+    as?.state === 'lost' ? 'failover' : 'instance',
     `${instance.process} ${instance.number} on ${node.hostname} (${node.host_ip}) takes over from ` +
       `${WEB} ${d.instance_number}: ${why}`,
   );

@@ -9,7 +9,7 @@ import type { NodeRecord, ProjectRecord } from '../domain/platform/records.ts';
 import type { FlowStores } from './flow-stores.ts';
 import type { Decider, DriverDeps } from './decide-and-commit.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
-import { readDrainState } from './drain-state.ts';
+import { deploymentsOn, readDrainState } from './drain-state.ts';
 import { reviewMove } from './volume-handoff.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
@@ -51,7 +51,7 @@ export async function deleteNode(
       drain === null || drain.finished_at !== null ? drain : withFreshTries(drain, now()),
     );
   } else {
-    const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
+    const serving = (await deploymentsOn(stores, nodeId)).map((d) => d.id);
     const open = (await stores.deployments.inProgress()).map((d) => d.id);
     const instances = await stores.instances.onNode(nodeId);
     const withInstance = instances.map(({ deployment_id }) => deployment_id);
@@ -76,9 +76,19 @@ export async function vacate(
   const open = await stores.deployments.getMany(
     (await stores.deployments.inProgress()).map((d) => d.id),
   );
-  for (const d of open)
-    if ((d.status === 'building' ? d.builder_id : d.node_id) === nodeId)
+  // Instances that start there start elsewhere. The drain moves those that serve.
+  const instanced = new Set(
+    (await stores.instances.onNode(nodeId))
+      .filter(({ state }) => state === 'starting' || state === 'lost')
+      .map(({ deployment_id }) => deployment_id),
+  );
+  for (const d of open) {
+    const isThere = (d.status === 'building' ? d.builder_id : d.node_id) === nodeId;
+    if (instanced.delete(d.id) || isThere)
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+  }
+  for (const id of instanced)
+    await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
   const { remaining } = await readDrainState(stores, node, { tries: {} });

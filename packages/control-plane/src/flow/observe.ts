@@ -50,9 +50,9 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const holder = holderOfName(draft.node(d.node_id), d);
   const others = draft.instances(d);
   const { status, detail, cause } = withOthers(
+    d,
     judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival }),
     others,
-    d,
   );
   firstReturned(draft, d, container);
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
@@ -229,11 +229,11 @@ function firstReturned(draft: Draft, d: DeploymentRecord, container: Container |
 
 /** A healthy first instance is `degraded` while another instance does not serve. */
 function withOthers(
+  d: DeploymentRecord,
   judgement: Judgement,
   others: readonly InstanceRecord[],
-  d: DeploymentRecord,
 ): Judgement {
-  const degraded = judgement.status === 'healthy' ? degradedDetail(others, d) : null;
+  const degraded = judgement.status === 'healthy' ? degradedDetail(d, others) : null;
   return degraded === null ? judgement : { status: 'degraded', detail: degraded };
 }
 
@@ -559,6 +559,7 @@ export function isAsExpected(
   if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;
   if (isFirstLost(d)) return false;
   const { status, detail } = withOthers(
+    d,
     judge(d, container, {
       now: node.last_seen_at,
       retiring: false,
@@ -566,7 +567,6 @@ export function isAsExpected(
       squatter,
     }),
     others,
-    d,
   );
   return d.health?.status === status && d.health.detail === detail;
 }

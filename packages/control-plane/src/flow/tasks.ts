@@ -239,16 +239,24 @@ export function createRetireTask(
         request.keep === null
           ? null
           : { deployment_id: request.keep.id, name: finalName(request.keep.settings) },
-      ...defined({
-        keep_instances:
-          request.names === undefined || request.names.length === 0 ? undefined : request.names,
-      }),
+      ...defined({ keep_instances: keptInstances(draft, request) }),
       ...defined({ project_deleted: project.deleting_at === null ? undefined : true }),
       drain_seconds: drain,
       stop_grace_seconds: grace,
       ...defined({ stop: request.stop, start: request.start }),
     },
   });
+}
+
+/**
+ * Returns the names for instances. While the project has instances the list is set, also if it is
+ * empty: it tells the agent that this control plane knows them (agent/src/tasks/retire.ts).
+ */
+function keptInstances(
+  { facts: { instances = [] } }: Draft,
+  { names = [] }: RetireRequest,
+): RetireRequest['names'] {
+  return names.length === 0 && instances.length === 0 ? undefined : names;
 }
 
 function addLeft(

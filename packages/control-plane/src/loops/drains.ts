@@ -18,7 +18,7 @@ type LastTried = Map<string, string>;
 export type Deps = DrainStores & {
   nodes: Pick<NodeStore, 'listDraining' | 'setDrain'>;
   unmanaged: Pick<UnmanagedStore, 'left'>;
-  driver: Pick<Driver, 'moveVolumes' | 'newId' | 'redeploy' | 'reviewMoves'>;
+  driver: Pick<Driver, 'advance' | 'moveVolumes' | 'newId' | 'redeploy' | 'reviewMoves'>;
   log: Logger;
   now: () => number;
 };
@@ -62,21 +62,27 @@ async function drainOne(
     log.info({ node: hostname }, 'drain goes on: something that must leave has come to the node');
   if (step.move === null) return;
   try {
-    await driver.redeploy(step.move.running.id, {
-      id: step.move.id,
-      note: `node ${hostname} is drained`,
-      trigger: 'drain',
-    });
+    if (step.move.ofInstances)
+      await driver.advance(step.move.running.id, { type: 'node_drained', node_id: id });
+    else
+      await driver.redeploy(step.move.running.id, {
+        id: step.move.id,
+        note: `node ${hostname} is drained`,
+        trigger: 'drain',
+      });
   } catch (error) {
     log.warn(
       { err: error, node: hostname, deployment_id: step.move.running.id },
-      'drain: redeploy failed',
+      'drain: the move of a deployment failed',
     );
     const why =
       error instanceof DomainError
         ? error.message
         : 'internal error; see the log of the control plane';
-    const problem = `it could not be deployed again: ${why}`;
+    const what = step.move.ofInstances
+      ? 'its instances could not move'
+      : 'it could not be deployed again';
+    const problem = `${what}: ${why}`;
     // If the record changed in between, a newer request decides, and this problem is dropped.
     await nodes.setDrain(
       id,

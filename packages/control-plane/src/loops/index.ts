@@ -16,6 +16,7 @@ import { datasetRemovals } from './dataset-removals.ts';
 import { deploymentRetention } from './deployment-retention.ts';
 import { drains } from './drains.ts';
 import { failover } from './failover.ts';
+import { instanceDrains } from './instance-drains.ts';
 import { instances } from './instances.ts';
 import { leaseReaper } from './lease-reaper.ts';
 import { nodeWatch } from './node-watch.ts';
@@ -64,6 +65,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: [],
     make: failover,
+  },
+  {
+    name: 'instance-drains',
+    description: 'removes instances after the proxy has stopped to send them requests',
+    periodMs: 500,
+    wokenBy: ['routes'],
+    make: instanceDrains,
   },
   {
     name: 'pushes',

@@ -154,5 +154,5 @@ const isSame = (a: ReachTarget, b: ReachTarget): boolean =>
   a.path === b.path &&
   a.auth_required === b.auth_required;
 
-const isSettleTimeOver = (servedAt: number | null, settleMs: number, now: number): boolean =>
+export const isSettleTimeOver = (servedAt: number | null, settleMs: number, now: number): boolean =>
   servedAt !== null && now - servedAt >= settleMs;

@@ -266,8 +266,8 @@ function collisionsOf(routes: readonly PublishedRoute[]): Collisions {
 /** Returns the route without the servers whose address a later route has. */
 function withoutTaken(route: PublishedRoute, collisions: Collisions): PublishedRoute {
   const { servers = [], ...first } = route;
-  const left = servers.filter((server) => !collisions.has(server));
-  return { ...first, ...defined({ servers: left.length === 0 ? undefined : left }) };
+  const ownServers = servers.filter((server) => !collisions.has(server));
+  return { ...first, ...defined({ servers: ownServers.length === 0 ? undefined : ownServers }) };
 }
 
 /**

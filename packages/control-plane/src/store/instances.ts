@@ -59,6 +59,15 @@ export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
       count: webCount({ processes: JSON.parse(processes) as ProjectSettings['processes'] }),
     }));
   },
+  async draining() {
+    const rows = await kysely
+      .selectFrom('instances')
+      .selectAll()
+      .where('state', '=', 'draining')
+      .orderBy('id')
+      .execute();
+    return rows.map(instanceOf);
+  },
   unmoved: (nodeIds) => unmovedInstances(kysely, nodeIds),
   async all() {
     const rows = await kysely

@@ -732,7 +732,13 @@ async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
     .where('status', 'in', [...LIVE_STATES])
     .limit(1)
     .execute();
-  return live.length > 0 || hasVolumes(tx, nodeId);
+  return live.length > 0 || (await hasInstances(tx, nodeId)) || hasVolumes(tx, nodeId);
+}
+
+/** Returns whether an instance beside the first one of its deployment is assigned to the node. */
+async function hasInstances(tx: Tx, nodeId: string): Promise<boolean> {
+  const query = tx.selectFrom('instances').select('id').where('node_id', '=', nodeId).limit(1);
+  return (await query.execute()).length > 0;
 }
 
 async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {

@@ -1,3 +1,4 @@
+import { defined } from '@berth/kit/defined';
 import type { SelectQueryBuilder } from 'kysely';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
 import type { Database } from './engine/database.ts';
@@ -18,10 +19,10 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       ])
       .orderBy('projects.name')
       .execute();
-    return rows.map((row) => ({
+    return rows.map(({ sticky, ...row }) => ({
       ...routeOf(row),
       auth_required: row.auth_required !== 0,
-      sticky: row.sticky !== 0,
+      ...defined({ sticky: sticky === 0 ? undefined : true }),
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));
   },

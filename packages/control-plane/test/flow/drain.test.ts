@@ -4,6 +4,7 @@ import {
   AT_ONCE,
   drainStep,
   inTurn,
+  type MovingInstances,
   type Remaining,
   type Rest,
   newDrain,
@@ -19,6 +20,7 @@ const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   inProgress: null,
   tried: null,
   rest: null,
+  instances: null,
   ...over,
 });
 const moving = (project: string): Remaining =>
@@ -104,6 +106,41 @@ it('a running deployment is redeployed with the same image and without a build, 
   );
   expect(given([running, on.pending()])).toBeNull();
   expect(given([on.running()])).toBeNull();
+});
+
+describe('a deployment with several instances', () => {
+  const moves = (over: Partial<MovingInstances> = {}): Partial<Remaining> => ({
+    instances: { unasked: 0, isMoving: false, problem: null, ...over },
+  });
+  const step = (remaining: Remaining[], before = newDrain(NOW)) =>
+    drainStep(before, remaining, false, NOW, 'x');
+
+  it('moves its instances without a deployment', () => {
+    const given = step([left('a', moves({ unasked: 1 }))]);
+    expect(given).toMatchObject({
+      move: { running: { id: 'd-a' }, ofInstances: true },
+      drain: { tries: { a: { count: 1, deployment_id: null } } },
+    });
+    expect(step([left('a')]).move).toMatchObject({ id: 'x', ofInstances: false });
+  });
+  it('is asked once, takes its share of the room, and ends the drain when it has left', () => {
+    const under = left('a', moves({ isMoving: true }));
+    const before = { ...newDrain(NOW), tries: { a: { ...tried(1), problem: 'full' } } };
+    const given = step([under, left('b'), left('c')], before);
+    expect(given.move).toMatchObject({ running: { id: 'd-b' } });
+    expect(given.room).toBe(0);
+    expect(given.drain.tries['a']).toMatchObject({ count: 1, problem: null });
+    expect(step([under, moving('b'), left('c')], before).move).toBeNull();
+    expect(step([], before).drain).toMatchObject({ finished_at: NOW, moved: 1 });
+  });
+  it('that no node can take stays without a limit of tries, and the drain says why', () => {
+    const waiting = left('a', moves({ problem: 'no node has room' }));
+    const before = { ...newDrain(NOW), tries: { a: tried(1) } };
+    expect(step([waiting], before)).toMatchObject({
+      move: null,
+      drain: { finished_at: null, tries: { a: { problem: 'no node has room' } } },
+    });
+  });
 });
 
 describe('stopped projects with volumes', () => {

@@ -85,6 +85,10 @@ const put = (plan: Plan): InstanceRecord[] =>
   (plan.instances ?? []).flatMap((c) => ('put' in c ? [c.put] : []));
 const removed = (plan: Plan): string[] =>
   (plan.instances ?? []).flatMap((c) => ('remove' in c ? [c.remove] : []));
+const draining = (plan: Plan): string[] =>
+  put(plan)
+    .flatMap(({ id, state }) => (state === 'draining' ? [id] : []))
+    .toSorted();
 const route = (plan: Plan) => (plan.route !== null && 'set' in plan.route ? plan.route.set : null);
 const addresses = (plan: Plan): string[] => {
   const set = route(plan);
@@ -254,7 +258,7 @@ describe('scale', () => {
     );
     expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
   });
-  it('down: the route changes first, then the containers drain', () => {
+  it('down: the route changes first, then the proxy confirms it, then the containers drain', () => {
     const plan = scaled(1, [instance(), third()], {
       route: {
         ...routeTo(d),
@@ -265,21 +269,23 @@ describe('scale', () => {
       },
     });
     expect(addresses(plan)).toEqual(['10.0.0.1:32002']);
-    expect(removed(plan).toSorted()).toEqual(['i2', 'i3']);
-    expect(
-      retireTasks(plan).map((t) => [
-        t.node,
-        t.payload.remove[0]?.instance_id,
-        t.payload.drain_seconds,
-      ]),
-    ).toEqual([
-      ['n3', 'i3', 5],
-      ['n2', 'i2', 5],
+    expect(draining(plan)).toEqual(['i2', 'i3']);
+    expect(retireTasks(plan)).toEqual([]);
+    const left = advance(
+      d,
+      { type: 'instance_left', instance_id: 'i3' },
+      world({ live: [d], project: counted(1), instances: put(plan), route: routeTo(d) }),
+    );
+    expect(removed(left)).toEqual(['i3']);
+    expect(retireTasks(left)).toMatchObject([
+      { node: 'n3', payload: { remove: [{ instance_id: 'i3' }], drain_seconds: 5 } },
     ]);
+    const again = scaled(1, put(plan));
+    expect([again.instances, again.createTasks]).toEqual([undefined, []]);
   });
   it('down: a second one on a machine ends before a higher number', () => {
     const second = instance({ node_id: 'n1' });
-    expect(removed(scaled(2, [second, third()]))).toEqual(['i2']);
+    expect(draining(scaled(2, [second, third()]))).toEqual(['i2']);
   });
   it('what no node can take waits and says why, once', () => {
     const nodes = [{ ...NODES[0], capabilities: [] }] as Facts['nodes'];
@@ -624,6 +630,194 @@ describe('a lost node, further cases', () => {
   });
 });
 
+describe('a drained node', () => {
+  const d = on.running();
+  const drained = (...names: string[]): Facts['nodes'] =>
+    NODES.map((n) =>
+      names.includes(n.id)
+        ? {
+            ...n,
+            schedulable: false,
+            drain: { started_at: NOW, finished_at: null, moved: 0, tries: {} },
+          }
+        : n,
+    );
+  const servers = [
+    { instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 },
+    { instance_id: 'i3', node_id: 'n3', host_ip: '10.0.0.3', host_port: 33_003 },
+  ];
+  const all = { live: [d], route: { ...routeTo(d), servers }, instances: [instance(), third()] };
+  const drain = (id: string, over: Partial<Facts> = {}): Plan =>
+    advance(
+      d,
+      { type: 'node_drained', node_id: id },
+      world({ ...all, nodes: drained(id), ...over }),
+    );
+  const replacement = (over: Partial<InstanceRecord> = {}): InstanceRecord =>
+    instance({
+      id: 'r',
+      state: 'starting',
+      node_id: 'n1',
+      host_port: null,
+      container_id: null,
+      ...over,
+    });
+
+  it('starts a replacement with the same number elsewhere, and changes no route yet', () => {
+    const plan = drain('n2');
+    expect(put(plan).map((i) => [i.number, i.state, i.node_id])).toEqual([[2, 'starting', 'n1']]);
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n1', 2]]);
+    expect([plan.route, removed(plan), retireTasks(plan), stateOf(plan, 'd2')]).toEqual([
+      null,
+      [],
+      [],
+      null,
+    ]);
+  });
+  it('a repeated step starts no second replacement, and the count stays right', () => {
+    const instances = [instance(), third(), replacement()];
+    expect(deployTasks(drain('n2', { instances }))).toEqual([]);
+    const scaled = advance(
+      d,
+      { type: 'scaled' },
+      world({ ...all, instances, nodes: drained('n2') }),
+    );
+    expect([removed(scaled), deployTasks(scaled), changeOf(scaled, 'd2')]).toEqual([[], [], {}]);
+  });
+  it('the replacement that answers takes the place in one change of the route; the old one drains', () => {
+    const answers = { ...replacement(), host_port: 34_000, container_id: 'kr' };
+    const plan = advance(
+      d,
+      reported(answers),
+      world({ ...all, nodes: drained('n2'), instances: [instance(), third(), replacement()] }),
+    );
+    expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.1:34000', '10.0.0.3:33003']);
+    expect(draining(plan)).toEqual(['i2']);
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n1', payload: { remove: [], keep_instances: [{ instance_id: 'r' }] } },
+    ]);
+  });
+  it('the replacement of the first instance becomes the first one; the old container drains', () => {
+    expect(put(drain('n1')).map((i) => [i.number, i.node_id])).toEqual([[1, 'n2']]);
+    const first = replacement({ number: 1, node_id: 'n2' });
+    const plan = advance(
+      d,
+      reported({ ...first, host_port: 34_000, container_id: 'kr' }),
+      world({ ...all, nodes: drained('n1'), instances: [first, instance(), third()] }),
+    );
+    expect(addresses(plan)).toEqual(['10.0.0.2:34000', '10.0.0.2:33002', '10.0.0.3:33003']);
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      node_id: 'n2',
+      host_port: 34_000,
+      instance_id: 'r',
+      instance_number: 1,
+    });
+    // The instance that is there already keeps the name of the contract.
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { keep_instances: [{ instance_id: 'r', name: 'svc-shop-web-1' }] } },
+    ]);
+    const [earlier] = put(plan);
+    expect(earlier).toMatchObject({ state: 'draining', number: 1, node_id: 'n1', labelled: false });
+    const now = { ...d, ...changeOf(plan, 'd2') };
+    const left = advance(
+      now,
+      { type: 'instance_left', instance_id: earlier?.id ?? '' },
+      world({ ...all, live: [now], instances: [earlier as InstanceRecord, instance(), third()] }),
+    );
+    expect(retireTasks(left)).toMatchObject([
+      {
+        node: 'n1',
+        payload: {
+          remove: [{ deployment_id: 'd2', instance_id: null }],
+          keep: null,
+          drain_seconds: 5,
+        },
+      },
+    ]);
+  });
+  it('what no other node can take serves on, and its replacement waits with the reason', () => {
+    const nodes = drained('n1', 'n2', 'n3');
+    const plan = drain('n2', { nodes });
+    expect(put(plan)).toMatchObject([{ number: 2, state: 'waiting', node_id: null }]);
+    expect([removed(plan), plan.route]).toEqual([[], null]);
+    const [waiting] = put(plan);
+    const instances = [instance(), third(), waiting as InstanceRecord];
+    const healthy = { ...d, health: { status: 'healthy', since: NOW, detail: null } } as const;
+    const again = advance(
+      healthy,
+      { type: 'scaled' },
+      world({ ...all, live: [healthy], instances, nodes }),
+    );
+    expect([again.instances, changeOf(again, 'd2')]).toEqual([undefined, {}]);
+    const later = advance(
+      d,
+      { type: 'scaled' },
+      world({ ...all, instances, nodes: drained('n2') }),
+    );
+    expect(deployTasks(later).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n1', 2],
+    ]);
+  });
+  it('a drain that is taken back ends the replacement, and the instance stays', () => {
+    const instances = [instance(), third(), replacement()];
+    const tasks = [taskOf(replacement())];
+    const plan = advance(d, { type: 'scaled' }, world({ ...all, instances, tasks }));
+    expect(removed(plan)).toEqual(['r']);
+    expect(plan.changeTasks).toMatchObject([{ id: 't-r', end: 'cancelled' }]);
+    expect([plan.route, deployTasks(plan)]).toEqual([null, []]);
+  });
+  it('a scale down ends an instance together with its replacement', () => {
+    const instances = [instance(), third(), replacement({ number: 3 })];
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({ ...all, instances, nodes: drained('n3'), project: counted(2) }),
+    );
+    expect([removed(plan), draining(plan)]).toEqual([['r'], ['i3']]);
+  });
+  it('a node that became silent meanwhile: the replacement stays, and no second one starts', () => {
+    const instances = [instance(), third(), replacement()];
+    const plan = advance(
+      d,
+      { type: 'node_lost', node_id: 'n2' },
+      world({ ...all, instances, nodes: drained('n2') }),
+    );
+    expect(put(plan).map((i) => [i.id, i.state])).toEqual([['i2', 'lost']]);
+    expect(deployTasks(plan)).toEqual([]);
+  });
+  it('a newer version in progress, a stopped project or a node that takes work: nothing moves', () => {
+    const nothing = [
+      drain('n2', { live: [d, on.deploying({ id: 'd3' })] }),
+      drain('n2', { project: { ...counted(3), stopped_at: NOW } }),
+      drain('n2', { nodes: [...NODES] }),
+    ];
+    for (const plan of nothing) expect([plan.createTasks, plan.instances]).toEqual([[], undefined]);
+  });
+  it('the deletion of a node starts what starts there elsewhere, and leaves the rest to the drain', () => {
+    const starting = instance({ state: 'starting', host_port: null, container_id: null });
+    const event = { type: 'node_deleted', node_id: 'n2', reachable: true } as const;
+    const nodes = drained('n2').map((n) => (n.id === 'n2' ? { ...n, deleting_at: NOW } : n));
+    const given = (one: InstanceRecord): Plan =>
+      advance(d, event, world({ ...all, nodes, instances: [one, third()] }));
+    expect(deployTasks(given(starting)).map((t) => t.node)).toEqual(['n1']);
+    for (const state of ['serving', 'unhealthy'] as const)
+      expect(given(instance({ state })).createTasks).toEqual([]);
+    expect(removed(given(instance({ state: 'lost' })))).toEqual(['i2']);
+  });
+  it('the deletion of a node with `force` keeps a replacement that already starts', () => {
+    const plan = advance(
+      d,
+      { type: 'node_deleted', node_id: 'n2', reachable: false },
+      world({ ...all, nodes: drained('n2'), instances: [instance(), third(), replacement()] }),
+    );
+    expect([removed(plan), deployTasks(plan), addresses(plan)]).toEqual([
+      ['i2'],
+      [],
+      ['10.0.0.1:32002', '10.0.0.3:33003'],
+    ]);
+  });
+});
+
 describe('a container that does not serve', () => {
   it('leaves the route, makes the project degraded, and comes back', () => {
     const d = on.running();
@@ -660,6 +854,28 @@ describe('a container that does not serve', () => {
     expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33009']);
     expect(changeOf(back, 'd2').health?.status).toBe('healthy');
   });
+  it('a container that somebody removed is replaced after a while', () => {
+    const d = on.running();
+    const seen = (given: Partial<InstanceRecord>): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n2', container: null, instance_id: 'i2' },
+        world({
+          live: [d],
+          project: counted(2),
+          route: routeTo(d),
+          instances: [instance(given)],
+        }),
+      );
+    const [missing] = put(seen({}));
+    expect(missing).toMatchObject({ state: 'unhealthy', detail: 'its container is missing' });
+    expect(put(seen({ ...missing, since: NOW - 5_000 }))).toEqual([]);
+    const replaced = seen({ ...missing, since: NOW - 20_000 });
+    expect(removed(replaced)).toEqual(['i2']);
+    expect(deployTasks(replaced).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n2', 2],
+    ]);
+  });
   it('a container of an ended instance is removed', () => {
     const d = on.running();
     const plan = advance(
@@ -674,6 +890,22 @@ describe('a container that does not serve', () => {
 });
 
 describe('ends', () => {
+  it('the switch to a newer version ends the tasks of instances that still start', () => {
+    const d = on.published();
+    const starting = instance({ id: 'o2', deployment_id: 'd1', state: 'starting' });
+    const plan = advance(
+      d,
+      { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_002 },
+      world({
+        live: [old(), d],
+        route: routeTo(d),
+        project: counted(1),
+        instances: [starting],
+        tasks: [{ ...taskOf(starting), deployment_id: 'd1' }],
+      }),
+    );
+    expect(plan.changeTasks).toMatchObject([{ id: 't-o2', end: 'cancelled' }]);
+  });
   it('a deletion removes the containers of all instances', () => {
     const d = on.running();
     const plan = advance(
@@ -700,7 +932,7 @@ describe('ends', () => {
         route: routeTo(d),
       }),
     );
-    expect(removed(plan)).toEqual(['i2']);
+    expect(draining(plan)).toEqual(['i2']);
     expect(route(plan)).toMatchObject({ stopped: true });
   });
   it('the loss of the first node during a deployment starts all instances again', () => {

@@ -9,6 +9,7 @@ import type {
   DrainRecord,
   NodeRecord,
 } from '../../src/domain/platform/records.ts';
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { newDrain, TRIED_AT_ONCE } from '../../src/flow/drain.ts';
 import { type Deps, drains } from '../../src/loops/drains.ts';
 import { node, NOW, on, project, SETTINGS } from '../flow/fixtures.ts';
@@ -58,6 +59,7 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
       inProgress: read(() => []),
       getMany: read((ids: string[]) => resting.filter((d) => ids.includes(d.id))),
     },
+    instances: { onNode: read(() => []), ofDeployments: read(() => []) },
     volumes: {
       onNode: read(() =>
         projects.map((p) => ({ project_id: p.id, state: 'current', names: ['data'] })),
@@ -119,4 +121,50 @@ test('a finished drain goes on when volumes have come to the node, and otherwise
   expect(returned.written).toMatchObject([{ finished_at: null }]);
   await empty.step(go);
   expect(empty.written).toEqual([]);
+});
+
+test('of a deployment with several instances, the drain moves those on the node, and deploys nothing', async () => {
+  const d = on.running({ node_id: 'n2' });
+  const row = {
+    id: 'i2',
+    deployment_id: d.id,
+    number: 2,
+    state: 'serving',
+    node_id: 'n1',
+  } as InstanceRecord;
+  const record: NodeRecord = { ...node({ id: 'n1' }), drain: newDrain(NOW - 9) };
+  const asked: unknown[] = [];
+  const stepWith = async (instances: InstanceRecord[]): Promise<DrainRecord | null> => {
+    let drain: DrainRecord | null = null;
+    const onNode = instances.filter(({ node_id }) => node_id === 'n1');
+    await drains({
+      nodes: {
+        listDraining: async () => [record],
+        setDrain: async (_: string, next: DrainRecord) => ((drain = next), record),
+      },
+      deployments: {
+        servingOn: async () => [],
+        inProgress: async () => [],
+        getMany: async (ids: string[]) => (ids.includes(d.id) ? [d] : []),
+      },
+      instances: { onNode: async () => onNode, ofDeployments: async () => instances },
+      volumes: { onNode: async () => [] },
+      unmanaged: { left: async () => [] },
+      driver: {
+        advance: async (...given: unknown[]) => void asked.push(given),
+        reviewMoves: async () => undefined,
+        newId: () => 'x',
+      },
+      now: () => NOW,
+      log: silentLogger(),
+    } as unknown as Deps)(go);
+    return drain;
+  };
+  await stepWith([row]);
+  expect(asked).toEqual([[d.id, { type: 'node_drained', node_id: 'n1' }]]);
+  const waiting = { ...row, id: 'r', node_id: null, state: 'waiting', detail: 'n2: full' } as const;
+  await stepWith([row, waiting]);
+  expect(asked).toHaveLength(1);
+  expect(await stepWith([{ ...row, state: 'draining' }])).toBeNull();
+  expect(await stepWith([])).toMatchObject({ finished_at: NOW });
 });

@@ -19,6 +19,8 @@ export type InstanceStore = {
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
+  /** Returns the instances that drain. */
+  draining(): Promise<InstanceRecord[]>;
   /**
    * Returns the instances of running deployments that would have to start elsewhere if these nodes
    * were lost, without those that already have. Stopped and deleted projects have none.

@@ -73,6 +73,37 @@ export const isWanted = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'waiting' || state === 'starting' || state === 'serving' || state === 'unhealthy';
 
 /**
+ * Returns the numbers of the instances with a place, also that of the first one unless it is lost.
+ * An instance and its replacement have one number, so they count once.
+ */
+export function wantedNumbers(
+  d: Pick<DeploymentRecord, 'instance_number' | 'lost_since'>,
+  others: readonly InstanceRecord[],
+): Set<number> {
+  const first = d.lost_since === null ? [d.instance_number] : [];
+  return new Set([...first, ...others.filter(isWanted).map(({ number }) => number)]);
+}
+
+/**
+ * Returns the replacement of an instance that serves on a drained node: another one with its number
+ * that does not serve yet. It takes the place of the instance when it answers.
+ */
+export const replacementOf = (
+  instance: Pick<InstanceRecord, 'number'> & { id: string | null },
+  others: readonly InstanceRecord[],
+): InstanceRecord | undefined =>
+  others.find(
+    ({ id, number, state }) =>
+      id !== instance.id &&
+      number === instance.number &&
+      (state === 'starting' || state === 'waiting'),
+  );
+
+/** An instance with a container that a drain of its node moves. */
+export const isMovable = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
+  state === 'serving' || state === 'unhealthy';
+
+/**
  * Returns the name that the container of an instance gets after the switch. The first `web` instance
  * on a machine has the name of the contract.
  */
@@ -94,6 +125,22 @@ export function instanceName(
         other.number < instance.number,
     );
   return isFirstThere ? base : `${base}-${instance.process}-${instance.number}`;
+}
+
+/**
+ * Returns the name of an instance that joins others, which keep their names: the name of the
+ * contract only if it is alone on its machine.
+ */
+export function joiningName(
+  d: Pick<DeploymentRecord, 'node_id' | 'settings'>,
+  others: readonly InstanceRecord[],
+  instance: Pick<InstanceRecord, 'id' | 'process' | 'number' | 'node_id'>,
+): string {
+  const isAlone =
+    d.node_id !== instance.node_id &&
+    !others.some((other) => other.id !== instance.id && other.node_id === instance.node_id);
+  const base = finalName(d.settings);
+  return isAlone ? base : `${base}-${instance.process}-${instance.number}`;
 }
 
 /**

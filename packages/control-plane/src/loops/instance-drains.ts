@@ -1,0 +1,59 @@
+/**
+ * Removes the containers of draining instances when the proxy serves a configuration without them,
+ * so that no new request reaches a container that stops. If the proxy does not answer for
+ * ROUTE_TIMEOUT, the container is removed anyway.
+ */
+import type { Logger } from '@berth/kit/log';
+import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { ConfigSource, ProxyProbe } from '../domain/routes/configuration.ts';
+import type { Driver } from '../flow/driver.ts';
+import { isSettleTimeOver } from './route-confirmer.ts';
+
+export type Deps = {
+  instances: Pick<InstanceStore, 'draining'>;
+  driver: Pick<Driver, 'advance'>;
+  source: Pick<ConfigSource, 'current' | 'refresh' | 'servedAt'>;
+  /** Null without PROXY_PROBE_URLS (loops/route-confirmer.ts). */
+  probe: ProxyProbe | null;
+  settleMs: number;
+  limits: Pick<Limits, 'routeMs'>;
+  now: () => number;
+  /** Monotonic clock in ms. */
+  monotonic: () => number;
+  log: Logger;
+};
+
+export function instanceDrains({
+  instances,
+  driver,
+  source,
+  probe,
+  settleMs,
+  limits,
+  now,
+  monotonic,
+  log,
+}: Deps): (signal: AbortSignal) => Promise<void> {
+  async function isServed(signal: AbortSignal): Promise<boolean> {
+    // The rows were read before: the configuration is at least as new.
+    await source.refresh();
+    return probe === null
+      ? isSettleTimeOver(source.servedAt(), settleMs, monotonic())
+      : probe(source.current().hash, signal);
+  }
+  return async (signal) => {
+    const draining = await instances.draining();
+    if (draining.length === 0) return;
+    const isLive = await isServed(signal);
+    for (const { id, deployment_id, since } of draining) {
+      if (signal.aborted) return;
+      if (!isLive && now() - since < limits.routeMs) continue;
+      await driver
+        .advance(deployment_id, { type: 'instance_left', instance_id: id })
+        .catch((error: unknown) =>
+          log.error({ err: error, deployment_id }, 'could not end an instance; will retry'),
+        );
+    }
+  };
+}
