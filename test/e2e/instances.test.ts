@@ -334,6 +334,8 @@ describe.skipIf(reason !== undefined)(
         if (faults === undefined) throw new Error('the engine is not a private one');
         for (const how of ['SIGKILL', 'power-cut'] as const) {
           await faults.restartDaemon(how);
+          // The cut ends the agent too.
+          if (how === 'power-cut') await home.startAgent();
           await settledAt(3, 3 * MINUTE);
         }
         for (let i = 0; i < 12; i++) expect((await world.ask(prefix)).status).toBe(200);

@@ -43,6 +43,7 @@ import type {
 } from './domain/routes/configuration.ts';
 import type { RouteStore } from './domain/routes/route-stores.ts';
 import type { ProjectKeyStore, Vault } from './domain/secrets/vault.ts';
+import { endAbsentInstances } from './flow/absent-instances.ts';
 import { createDriver } from './flow/driver.ts';
 import type { FlowStores } from './flow/flow-stores.ts';
 import { createSendToForge } from './forges/send-status.ts';
@@ -154,6 +155,7 @@ export async function createPlatform(
     cacheIndex,
     telemetry,
   });
+  await endAbsentInstances(stores, driver);
   const presence = createPresence();
   const failover = createFailoverWatch({
     nodes: stores.nodes,

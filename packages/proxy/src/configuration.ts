@@ -16,10 +16,14 @@ export type RouterSpec = {
   /** Names of parent routers. A request must also match the rule of one of these parents. */
   parentRefs: string[];
 };
-export type ServiceSpec = { servers: URL[] };
+export type ServiceSpec =
+  | { servers: URL[] }
+  /** A failover. This proxy checks no servers, so it always uses the service of this name. */
+  | { first: string };
 export type MiddlewareSpec =
   | { kind: 'headers'; request: Record<string, string>; response: Record<string, string> }
   | { kind: 'errors' }
+  | { kind: 'retry' }
   | { kind: 'redirectScheme'; scheme: string; port: string; permanent: boolean }
   | {
       kind: 'forwardAuth';
@@ -97,10 +101,13 @@ function readRouter(part: Json): RouterSpec {
 }
 
 function readService(part: Json): ServiceSpec {
-  refuseOthers(part, ['loadBalancer']);
-  const balancer = part['loadBalancer'];
+  refuseOthers(part, ['loadBalancer', 'failover']);
+  const { loadBalancer: balancer, failover } = part;
+  if (isObject(failover)) return { first: textOf(failover, 'service') };
   if (!isObject(balancer))
-    throw new Error('has no loadBalancer, the only kind that this proxy supports');
+    throw new Error(
+      'has neither a loadBalancer nor a failover, the kinds that this proxy supports',
+    );
   const servers: unknown = balancer['servers'] ?? [];
   if (!Array.isArray(servers)) throw new Error('loadBalancer.servers is not a list');
   return {
@@ -158,6 +165,9 @@ function readMiddleware(part: Json): MiddlewareSpec {
     case 'errors':
       // The middleware protects nothing: it only replaces the text of an error. This proxy has its
       // own page for a service without servers.
+      return { kind };
+    case 'retry':
+      // This proxy tries another server of every service (forwarding.ts).
       return { kind };
     default:
       throw new Error(`has the type ${kind}, which this proxy does not support`);

@@ -10,7 +10,13 @@ import { json, page } from './pages.ts';
 import type { Route } from './router.ts';
 import type { ProxyState } from './state.ts';
 
-export type Target = { route: Route; backend: URL; responseHeaders: Exchange['responseHeaders'] };
+export type Target = {
+  route: Route;
+  backend: URL;
+  /** The other servers of the service, in the order in which they are tried. */
+  others: readonly URL[];
+  responseHeaders: Exchange['responseHeaders'];
+};
 export type Decision = { reply: Reply } | Target;
 
 /**
@@ -71,15 +77,16 @@ export async function decide(
   if (reply !== null) return { reply };
   if (route.service.kind === 'noop')
     return { reply: { status: 418, headers: {}, body: "I'm a teapot" } };
-  const backend = nextOf(state, route.service.servers);
+  const [backend, ...others] = inTurn(state, route.service.servers);
   if (backend === undefined)
     return { reply: page(503, 'The application at this address is stopped.', accept) };
-  return { route, backend, responseHeaders: exchange.responseHeaders };
+  return { route, backend, others, responseHeaders: exchange.responseHeaders };
 }
 
-function nextOf(state: ProxyState, servers: readonly URL[]): URL | undefined {
+/** Returns the servers from the one whose turn it is. */
+function inTurn(state: ProxyState, servers: readonly URL[]): URL[] {
   state.turn = (state.turn + 1) % Math.max(1, servers.length);
-  return servers[state.turn];
+  return [...servers.slice(state.turn), ...servers.slice(0, state.turn)];
 }
 
 /** The entry point: removes hop-by-hop headers and sets `X-Forwarded-…` itself. */

@@ -8,7 +8,7 @@ import type { Target } from './decision.ts';
 import { isHopByHop } from './middlewares.ts';
 import { page } from './pages.ts';
 import { send, sendRaw } from './reply.ts';
-import { isStaleConnection } from './request.ts';
+import { isStaleConnection, isUnreached } from './request.ts';
 import type { ProxyState } from './state.ts';
 
 export type Forwarding = {
@@ -17,6 +17,8 @@ export type Forwarding = {
 };
 
 const CONNECT_TIMEOUT_MS = 10_000;
+/** Time limit if there is another server: a machine without power sends no refusal. */
+const SHORT_CONNECT_TIMEOUT_MS = 500;
 /**
  * Idempotent methods (RFC 9110 section 9.2.2). Such a request can be sent twice safely if it has no
  * body.
@@ -85,11 +87,13 @@ function toBackend(
 ): void {
   const { state, proxy, outgoing, targets } = forwarder;
   const { route, backend } = target;
+  const [next, ...others] = isRepeatable(req) ? target.others : [];
   targets.set(req, target);
   // A request that cannot be repeated uses a new connection, because the backend might just be
   // closing a kept-alive connection.
   const agent = isRepeatable(req) && !isRetry ? state.backends.get(backend.origin) : undefined;
-  proxy.web(req, res, { target: backend, ...defined({ agent }) }, (error) => {
+  const connectTimeout = next === undefined ? CONNECT_TIMEOUT_MS : SHORT_CONNECT_TIMEOUT_MS;
+  proxy.web(req, res, { target: backend, connectTimeout, ...defined({ agent }) }, (error) => {
     const request = outgoing.get(req);
     const wasStale = request !== undefined && isStaleConnection(error, request);
     if (wasStale && !isRetry && !res.headersSent)
@@ -99,6 +103,8 @@ function toBackend(
       'backend did not answer',
     );
     if (res.headersSent) res.destroy();
+    else if (next !== undefined && isUnreached(error))
+      toBackend(forwarder, { ...target, backend: next, others }, req, res);
     else send(res, req, page(502, NO_ANSWER, req.headers.accept));
   });
 }

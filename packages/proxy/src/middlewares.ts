@@ -56,6 +56,7 @@ function apply(
     case 'redirectScheme':
       return redirectScheme(spec, exchange);
     case 'errors':
+    case 'retry':
       return null;
     case 'forwardAuth':
       return forwardAuth(spec, exchange, agents);

@@ -46,6 +46,15 @@ export const isStaleConnection = (error: unknown, request: { reusedSocket: boole
   'code' in error &&
   (error.code === 'ECONNRESET' || error.code === 'EPIPE');
 
+/** True if no connection was made, so the server has not received anything of the request. */
+export const isUnreached = (error: unknown): boolean =>
+  error instanceof Error &&
+  'code' in error &&
+  (error.code === 'ECONNREFUSED' ||
+    error.code === 'EHOSTUNREACH' ||
+    error.code === 'ENETUNREACH' ||
+    error.code === 'ECONNECT_TIMEOUT');
+
 export async function get(url: URL, options: GetOptions): Promise<Answer> {
   try {
     return await once(url, options, true);

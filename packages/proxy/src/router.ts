@@ -134,8 +134,12 @@ function routeOf(
 
 function serviceOf(reference: string, provider: Provider, configurations: Configurations): Service {
   if (reference === 'noop@internal') return { kind: 'noop' };
-  const { servers } = lookUp('service', reference, provider, (c) => c.services, configurations);
-  return { kind: 'servers', name: reference, servers };
+  const find = (name: string) =>
+    lookUp('service', name, provider, (c) => c.services, configurations);
+  const spec = find(reference);
+  const used = 'first' in spec ? find(spec.first) : spec;
+  if ('first' in used) throw new Error(`service ${reference} is a failover of a failover`);
+  return { kind: 'servers', name: reference, servers: used.servers };
 }
 
 /**

@@ -6,7 +6,8 @@
  *   a middleware answers             its answer
  *   a middleware fails               500; the request never passes
  *   service without servers          503
- *   backend refuses or resets        502; before, one retry if a kept-alive connection was stale
+ *   backend refuses or resets        502; before, one retry if a kept-alive connection was stale,
+ *                                    and a GET that reached no server goes to the next one
  *   backend breaks off its answer    the client's connection is closed: it shows the failure
  *
  * Routes are switched by one assignment. A request in progress keeps its route. Kept-alive

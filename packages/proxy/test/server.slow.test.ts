@@ -21,6 +21,15 @@ const open = (port: number, host: string, path: string): Promise<IncomingMessage
       .on('error', reject),
   );
 
+/** Returns a port of loopback that refuses connections. */
+async function closedPort(): Promise<number> {
+  const closed = net.createServer();
+  await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
+  const { port } = closed.address() as net.AddressInfo;
+  await new Promise((resolve) => closed.close(resolve));
+  return port;
+}
+
 describe('requests', () => {
   test('method, path, query, headers, body and answer are forwarded unchanged', async () => {
     const app = await backend((req, res) => {
@@ -136,10 +145,7 @@ describe('requests', () => {
   });
 
   test('a backend that is down gives 502, a service without servers gives 503', async () => {
-    const closed = net.createServer();
-    await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
-    const { port } = closed.address() as net.AddressInfo;
-    await new Promise((resolve) => closed.close(resolve));
+    const port = await closedPort();
     const proxy = await startProxy();
     proxy.useHttp(
       merge(project('shop', `http://127.0.0.1:${port}`), {
@@ -162,6 +168,37 @@ describe('requests', () => {
     });
     const bodies = new Set([(await ask(proxy.port, 'x')).body, (await ask(proxy.port, 'x')).body]);
     expect([...bodies].sort()).toEqual(['a', 'b']);
+  });
+
+  describe('one of two servers refuses the connection', () => {
+    const twoServers = async () => {
+      const app = await named('alive');
+      const proxy = await startProxy();
+      const servers = [{ url: `http://127.0.0.1:${await closedPort()}` }, { url: app.url }];
+      proxy.useHttp({
+        routers: { r: { rule: 'Host(`x`)', service: 's_alive', middlewares: ['again'] } },
+        services: {
+          s: { loadBalancer: { servers } },
+          s_alive: { failover: { service: 's', fallback: 's_all' } },
+        },
+        middlewares: { again: { retry: { attempts: 6 } } },
+      });
+      return {
+        app,
+        send: (method: string, body = '') => ask(proxy.port, 'x', '/', { method, body }),
+      };
+    };
+    test('a GET goes to the other one', async () => {
+      const { send } = await twoServers();
+      for (let i = 0; i < 4; i += 1)
+        expect(await send('GET')).toMatchObject({ status: 200, body: 'alive' });
+    });
+    test('a POST fails, and the other server does not get it', async () => {
+      const { app, send } = await twoServers();
+      const statuses = [(await send('POST', 'x')).status, (await send('POST', 'x')).status];
+      expect(new Set(statuses)).toEqual(new Set([200, 502]));
+      expect(app.requests).toHaveLength(1);
+    });
   });
 
   test('a kept-alive connection that the backend has just closed causes no error', async () => {

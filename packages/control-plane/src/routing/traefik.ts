@@ -14,6 +14,15 @@ import type { BuiltConfig, RouteTarget } from '../domain/routes/configuration.ts
 import { isUnderBase } from '../domain/routes/domains.ts';
 import { stableJson } from '../domain/platform/stable-json.ts';
 import type { PublishedRoute } from '../domain/routes/route-stores.ts';
+import {
+  type Balanced,
+  balance,
+  OTHER_INSTANCE,
+  OTHER_INSTANCE_RETRY,
+  type Retry,
+  type ServersTransport,
+  type Service,
+} from './load-balancer.ts';
 
 export type RoutingSettings = {
   baseDomain: string;
@@ -46,13 +55,8 @@ type Router = {
   parentRefs?: string[];
   priority?: number;
 };
-type LoadBalancer = {
-  servers: { url: string }[];
-  sticky?: { cookie: { httpOnly: true; secure: true } };
-  healthCheck?: { path: string; interval: string; timeout: string; status?: number };
-};
-type Service = { loadBalancer: LoadBalancer };
 type Middleware =
+  | { retry: Retry }
   | { errors: { status: string[]; service: string; query: string } }
   | { headers: { customRequestHeaders: Record<string, string> } }
   | {
@@ -69,6 +73,7 @@ export type DynamicConfig = {
     routers: Record<string, Router>;
     services: Record<string, Service>;
     middlewares: Record<string, Middleware>;
+    serversTransports: Record<string, ServersTransport>;
   };
 };
 
@@ -160,7 +165,9 @@ export function dynamicConfig(
   routes: readonly PublishedRoute[],
   settings: RoutingSettings,
 ): BuiltConfig {
-  const config: DynamicConfig = { http: { routers: {}, services: {}, middlewares: {} } };
+  const config: DynamicConfig = {
+    http: { routers: {}, services: {}, middlewares: {}, serversTransports: {} },
+  };
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
   const open: string[] = [];
@@ -189,9 +196,10 @@ export function dynamicConfig(
     const host = `${route.domain_prefix}.${settings.baseDomain}`;
     deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
     (route.auth_required ? closed : open).push(route.domain_prefix);
-    addProject(config, withoutTaken(route, collisions), settings);
+    const balanced = balancedOf(withoutTaken(route, collisions), host);
+    addProject(config, route, balanced, settings);
     const own = publishedDomains(route, settings, domains, problems);
-    addDomains(config, route, own, settings);
+    addDomains(config, route, balanced, own, settings);
     (route.auth_required ? closedDomains : openDomains).push(...own);
   }
   if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
@@ -277,19 +285,33 @@ function withoutTaken(route: PublishedRoute, collisions: Collisions): PublishedR
 const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
   route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
 
+/** Returns the services of a project: one server for each instance that serves. */
+const balancedOf = (route: PublishedRoute, host: string): Balanced =>
+  balance({
+    name: route.project_name,
+    host,
+    urls:
+      route.stopped === true
+        ? []
+        : [route, ...(route.servers ?? [])].map((address) => `http://${addressOf(address)}`),
+    healthPath: route.health_path ?? null,
+    sticky: route.sticky === true,
+  });
+
 function addProject(
   { http }: DynamicConfig,
   route: PublishedRoute,
+  { service, services, middlewares, serversTransports }: Balanced,
   settings: RoutingSettings,
 ): void {
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
-  const page = stoppedPage(route, settings);
+  const inner = [...stoppedPage(route, settings), ...middlewares];
   const router: Router = {
     rule,
     entryPoints: ['websecure'],
-    service: name,
-    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...page],
+    service,
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...inner],
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
@@ -300,8 +322,8 @@ function addProject(
       rule,
       parentRefs: [TOKENS],
       priority: 1,
-      service: name,
-      ...defined({ middlewares: page.length === 0 ? undefined : page }),
+      service,
+      ...defined({ middlewares: inner.length === 0 ? undefined : inner }),
     };
   http.routers[`${name}-http`] = {
     rule,
@@ -309,7 +331,10 @@ function addProject(
     service: name,
     middlewares: ['redirect-to-https@file'],
   };
-  http.services[name] = { loadBalancer: loadBalancerOf(route) };
+  Object.assign(http.services, services);
+  Object.assign(http.serversTransports, serversTransports);
+  if (middlewares.includes(OTHER_INSTANCE))
+    http.middlewares[OTHER_INSTANCE] = { retry: OTHER_INSTANCE_RETRY };
   if (route.auth_required) {
     http.middlewares[`${name}-auth`] = {
       forwardAuth: {
@@ -321,23 +346,6 @@ function addProject(
       },
     };
   }
-}
-
-/** Returns the servers of the project: one for each instance that serves. */
-function loadBalancerOf(route: PublishedRoute): LoadBalancer {
-  if (route.stopped === true) return { servers: [] };
-  const addresses = [route, ...(route.servers ?? [])];
-  const servers = addresses.map((address) => ({ url: `http://${addressOf(address)}` }));
-  if (servers.length === 1) return { servers };
-  return {
-    servers,
-    ...defined({
-      sticky:
-        route.sticky === true
-          ? { cookie: { httpOnly: true as const, secure: true as const } }
-          : undefined,
-    }),
-  };
 }
 
 /**
@@ -375,18 +383,19 @@ function publishedDomains(
 function addDomains(
   { http }: DynamicConfig,
   route: PublishedRoute,
+  { service, middlewares }: Balanced,
   domains: readonly string[],
   settings: RoutingSettings,
 ): void {
   if (domains.length === 0) return;
   const name = route.project_name;
   const rule = domains.map((domain) => `Host(\`${domain}\`)`).join(' || ');
-  const page = stoppedPage(route, settings);
+  const inner = [...stoppedPage(route, settings), ...middlewares];
   http.routers[`${name}_domains`] = {
     rule,
     entryPoints: ['websecure'],
-    service: name,
-    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...page],
+    service,
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...inner],
     tls: { certResolver: settings.acmeResolver, domains: domains.map((main) => ({ main })) },
   };
   if (!route.auth_required)
@@ -394,8 +403,8 @@ function addDomains(
       rule,
       parentRefs: [DOMAIN_TOKENS],
       priority: 1,
-      service: name,
-      ...defined({ middlewares: page.length === 0 ? undefined : page }),
+      service,
+      ...defined({ middlewares: inner.length === 0 ? undefined : inner }),
     };
   http.routers[`${name}_domains-http`] = {
     rule,
@@ -503,13 +512,12 @@ function problemOf(
   const other = hosts.get(route.domain_prefix);
   if (other !== undefined)
     return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
-  if (
-    isIP(route.host_ip) === 0 &&
-    !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(route.host_ip)
-  )
-    return `the address "${route.host_ip}" of its node is invalid`;
-  if (!Number.isInteger(route.host_port) || route.host_port < 1 || route.host_port > 65_535)
-    return `its port ${route.host_port} is invalid`;
+  for (const { host_ip, host_port } of [route, ...(route.servers ?? [])]) {
+    if (isIP(host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(host_ip))
+      return `the address "${host_ip}" of its node is invalid`;
+    if (!Number.isInteger(host_port) || host_port < 1 || host_port > 65_535)
+      return `its port ${host_port} is invalid`;
+  }
   if (route.auth_required && settings.authServiceUrl === null)
     return 'it requires a login, but AUTH_SERVICE_URL is not set, so it is not published';
   return null;

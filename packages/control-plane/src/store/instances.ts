@@ -8,9 +8,10 @@ import {
   webCount,
 } from '../domain/deployments/instance.ts';
 import type { InstanceStore, UnmovedInstance } from '../domain/deployments/instance-store.ts';
-import type { ProjectSettings } from '../domain/platform/records.ts';
+import type { ProjectSettings, RouteServer } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
+import { LIVE_STATES } from './states.ts';
 
 const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
   ...row,
@@ -27,7 +28,8 @@ const columnsOf = (record: InstanceRecord): NewRow<'instances'> => ({
   placement: record.placement === null ? null : JSON.stringify(record.placement),
 });
 
-export const createInstanceStore = ({ kysely }: Database): InstanceStore => ({
+export const createInstanceStore = ({ kysely, write }: Database): InstanceStore => ({
+  repair: () => write(repairInstances),
   ofDeployments: (ids) => instancesOf(kysely, ids),
   async onNode(nodeId) {
     const rows = await kysely
@@ -127,6 +129,40 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
       .filter((other) => other.state !== 'lost' || !isReplaced(other))
       .map(({ state, first: _, ...other }) => ({ ...other, is_lost: state === 'lost' })),
   ].flatMap(({ node_id, ...one }) => (node_id === null ? [] : [{ node_id, ...one }]));
+}
+
+async function repairInstances(tx: Tx): Promise<void> {
+  await tx
+    .deleteFrom('instances')
+    .where('deployment_id', 'in', (eb) =>
+      eb
+        .selectFrom('deployments')
+        .select('deployments.id')
+        .where('deployments.status', 'not in', [...LIVE_STATES]),
+    )
+    .execute();
+  const routes = await tx
+    .selectFrom('routes')
+    .select(['project_id', 'deployment_id', 'servers'])
+    .where('servers', 'is not', null)
+    .execute();
+  const instances = await instancesOf(
+    tx,
+    routes.map((route) => route.deployment_id),
+  );
+  for (const { project_id, deployment_id, servers } of routes) {
+    const listed = JSON.parse(servers ?? '[]') as RouteServer[];
+    const own = listed.filter((server) =>
+      instances.some((i) => i.id === server.instance_id && i.deployment_id === deployment_id),
+    );
+    if (own.length === listed.length) continue;
+    await tx
+      .updateTable('routes')
+      .set({ servers: own.length === 0 ? null : JSON.stringify(own) })
+      .where('project_id', '=', project_id)
+      .where('servers', '=', servers)
+      .execute();
+  }
 }
 
 export async function instancesOf(

@@ -737,7 +737,13 @@ async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
 
 /** Returns whether an instance beside the first one of its deployment is assigned to the node. */
 async function hasInstances(tx: Tx, nodeId: string): Promise<boolean> {
-  const query = tx.selectFrom('instances').select('id').where('node_id', '=', nodeId).limit(1);
+  const query = tx
+    .selectFrom('instances')
+    .innerJoin('deployments', 'deployments.id', 'instances.deployment_id')
+    .select('instances.id')
+    .where('instances.node_id', '=', nodeId)
+    .where('deployments.status', 'in', [...LIVE_STATES])
+    .limit(1);
   return (await query.execute()).length > 0;
 }
 

@@ -1,5 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import type { SelectQueryBuilder } from 'kysely';
+import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Tables } from './engine/tables.ts';
@@ -10,23 +11,37 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
     const rows = await kysely
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')
+      // Only a route with several servers has a health check. Reading the settings of all
+      // deployments would make each change of a route slower.
+      .leftJoin('deployments', (join) =>
+        join
+          .onRef('deployments.id', '=', 'routes.deployment_id')
+          .on('routes.servers', 'is not', null),
+      )
       .selectAll('routes')
       .select([
         'projects.name as project_name',
         'projects.auth_required',
         'projects.domains',
         'projects.sticky',
+        'deployments.settings',
       ])
       .orderBy('projects.name')
       .execute();
-    return rows.map(({ sticky, ...row }) => ({
+    return rows.map(({ settings, sticky, ...row }) => ({
       ...routeOf(row),
       auth_required: row.auth_required !== 0,
-      ...defined({ sticky: sticky === 0 ? undefined : true }),
+      ...defined({
+        sticky: sticky === 0 ? undefined : true,
+        health_path: settings === null ? undefined : healthPathOf(settings),
+      }),
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));
   },
 });
+
+const healthPathOf = (settings: string): string | null =>
+  (JSON.parse(settings) as Pick<ProjectSettings, 'health_path'>).health_path;
 
 /**
  * Returns the time for a route that is published now: later than the times of `others`, which have

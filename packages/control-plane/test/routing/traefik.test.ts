@@ -214,9 +214,8 @@ describe('robustness', () => {
     ).toEqual(['zoo: store.berth.test belongs to shop']);
   });
   it('the address of an IPv6 node has brackets', () => {
-    expect(parse([route({ host_ip: 'fd00::2' })]).services['shop']?.loadBalancer.servers).toEqual([
-      { url: 'http://[fd00::2]:32001' },
-    ]);
+    const { shop } = parse([route({ host_ip: 'fd00::2' })]).services;
+    expect(shop?.loadBalancer?.servers).toEqual([{ url: 'http://[fd00::2]:32001' }]);
   });
   it('the order of the routes does not change the bytes', () => {
     const many = Array.from({ length: 30 }, (_, i) =>

@@ -61,10 +61,13 @@ export function createProxy(
           const { services } = (
             JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }
           ).http;
-          const all = Object.entries(services ?? {}).map(([project, s]) => ({
-            id: idOf(project),
-            url: s.loadBalancer.servers[0]?.url,
-          }));
+          // Only names of projects have no underscore.
+          const all = Object.entries(services ?? {})
+            .filter(([name]) => !name.includes('_'))
+            .map(([project, s]) => ({
+              id: idOf(project),
+              url: s.loadBalancer?.servers[0]?.url,
+            }));
           const routes = all.flatMap(({ id, url }) =>
             url === undefined ? [] : [[id, url.slice('http://'.length)] as const],
           );

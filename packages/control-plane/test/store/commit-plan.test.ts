@@ -135,6 +135,19 @@ test('a plan is written completely', async () => {
   expect(facts.route).toEqual(routeOf(project, 'new', nodeId));
 });
 
+test('only a route with several servers has the health path of its version', async () => {
+  const { stores, project, nodeId } = await scene();
+  const plan = fullPlan(project, nodeId);
+  const route = routeOf(project, 'new', nodeId);
+  const server = { instance_id: 'i2', node_id: nodeId, host_ip: '10.0.0.9', host_port: 4001 };
+  await stores.flow.commit(
+    planFor(project, { ...plan, route: { set: { ...route, servers: [server] } } }),
+  );
+  expect(await stores.routes.all()).toMatchObject([
+    { deployment_id: 'new', servers: [server], health_path: project.health_path },
+  ]);
+});
+
 const STALE: Record<string, (project: ProjectRecord, plan: Plan) => Plan> = {
   'the project has a newer version': (_, plan) => ({
     ...plan,

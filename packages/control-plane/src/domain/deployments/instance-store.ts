@@ -19,6 +19,11 @@ export type InstanceStore = {
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
+  /**
+   * Removes what a version of Berth that does not know instances left: instances of ended
+   * deployments, and servers of a route that are not instances of its deployment.
+   */
+  repair(): Promise<void>;
   /** Returns the instances that drain. */
   draining(): Promise<InstanceRecord[]>;
   /**

@@ -1,0 +1,30 @@
+/**
+ * Handles at the start what a version of Berth that does not know instances did meanwhile: it
+ * removed the containers of instances beside the first one. Without this, the proxy would get their
+ * addresses until their nodes report.
+ */
+import { isContainerOf } from '../domain/deployments/instance.ts';
+import type { Driver } from './driver.ts';
+import type { FlowStores } from './flow-stores.ts';
+
+export async function endAbsentInstances(
+  { instances, nodes }: Pick<FlowStores, 'instances' | 'nodes'>,
+  driver: Pick<Driver, 'advance'>,
+): Promise<void> {
+  await instances.repair();
+  const serving = (await instances.all()).filter(({ state }) => state === 'serving');
+  if (serving.length === 0) return;
+  const byId = new Map((await nodes.all('deploy')).map((node) => [node.id, node]));
+  for (const instance of serving) {
+    const node = byId.get(instance.node_id ?? '');
+    // A list from before the start of the instance says nothing about it.
+    if (node === undefined || node.last_seen_at <= instance.since) continue;
+    if (node.containers.some((container) => isContainerOf(instance, container, node.id))) continue;
+    await driver.advance(instance.deployment_id, {
+      type: 'observed',
+      node_id: node.id,
+      container: null,
+      instance_id: instance.id,
+    });
+  }
+}
