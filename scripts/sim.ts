@@ -17,6 +17,7 @@ const USAGE = `npm run sim -- [options]
   --trace        prints every event of the history as a JSON line
   --plant NAME   plants a bug: ${Object.keys(PLANTS).join(', ')}
   --crowded      four projects on one or two nodes in each run
+  --scaled       projects with several instances, and silent machines, in each run
   --restless     people change their minds in each run
   --postgres     runs two control planes on a private PostgreSQL; locks and sockets are not seeded
   --at-once N    runs N seeds at the same time (default 1; with --postgres 3)`;
@@ -31,6 +32,7 @@ const { values } = parseArgs({
     trace: { type: 'boolean', default: false },
     postgres: { type: 'boolean', default: false },
     crowded: { type: 'boolean', default: false },
+    scaled: { type: 'boolean', default: false },
     restless: { type: 'boolean', default: false },
     'at-once': { type: 'string' },
     help: { type: 'boolean', default: false },
@@ -54,14 +56,19 @@ if (reason !== undefined) refuse(`--postgres: ${reason}`);
 
 const began = performance.now();
 const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
-const flags =
-  `${values.crowded ? ' --crowded' : ''}${values.restless ? ' --restless' : ''}` +
-  `${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
+const flags = [
+  values.crowded ? ' --crowded' : '',
+  values.scaled ? ' --scaled' : '',
+  values.restless ? ' --restless' : '',
+  values.postgres ? ' --postgres' : '',
+  plant === 'none' ? '' : ` --plant "${plant}"`,
+].join('');
 const server = values.postgres ? await startPostgres() : undefined;
 try {
   const database = server === undefined ? {} : { database: await onPostgres(server) };
   const favoured = {
     ...(values.crowded ? { crowded: 1 } : {}),
+    ...(values.scaled ? { scales: 1 } : {}),
     ...(values.restless ? { restless: true } : {}),
   };
   const options = {

@@ -431,11 +431,13 @@ function alerts(rows: 'quick' | 'all'): void {
         );
       },
     );
-    for (const health of ['unhealthy', 'drifted'])
-      await fires(
-        `a running deployment is ${health} (planted)`,
-        [health === 'unhealthy' ? 'BerthProjectUnhealthy' : 'BerthProjectDrifted'],
-        () => plant("update deployments set health_status = ? where status = 'running'", health),
+    for (const [health, alert] of [
+      ['unhealthy', 'BerthProjectUnhealthy'],
+      ['degraded', 'BerthProjectDegraded'],
+      ['drifted', 'BerthProjectDrifted'],
+    ] as const)
+      await fires(`a running deployment is ${health} (planted)`, [alert], () =>
+        plant("update deployments set health_status = ? where status = 'running'", health),
       );
     await fires(
       'a backup to a folder that does not exist',

@@ -73,7 +73,7 @@ describe('questions', () => {
       JSON.parse((await ask(client, 'project_status', { project: 'shop' })).text),
     ).toMatchObject({
       name: 'shop',
-      running: { status: 'running' },
+      running: { status: 'running', instances: ['web 1 serves on node-1'] },
     });
     const explained = JSON.parse(
       (await ask(client, 'explain_deployment', { project: 'shop' })).text,

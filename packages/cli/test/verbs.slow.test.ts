@@ -238,6 +238,10 @@ describe('--json', () => {
       'events',
       'events --limit 1',
       'metrics shop',
+      'ps shop',
+      'ps --all',
+      'scale web=1 --project shop',
+      'placement shop --instances',
       'clean-up',
     ])
       await run(line);

@@ -18,7 +18,7 @@ import type { User } from '@berth/wire/user';
 import { type Role, ROLES } from '@berth/wire/vocabulary';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
-import { ago, dataset, digestOf, GB, inFuture, placementOf, project } from './rows.ts';
+import { ago, dataset, digestOf, GB, inFuture, instanceOf, placementOf, project } from './rows.ts';
 import { sample } from './sample.ts';
 import { createWorld, type Rows, SCENARIOS, type Scenario, secret, type World } from './world.ts';
 
@@ -122,7 +122,75 @@ function changeProject(call: Call, change: (of: Project) => void): Project {
   return shown(of, call.role);
 }
 
-const item = ({ events: _e, placement: _p, commit_status: _c, ...row }: Deployment) => row;
+const item = ({
+  events: _e,
+  placement: _p,
+  instances: _i,
+  commit_status: _c,
+  ...row
+}: Deployment) => row;
+
+/** The instances of running deployments, by project. */
+function instances({ world, query }: Call): AnswerOf<'listInstances'> {
+  const rows = world.projects.flatMap((of) => {
+    const running = world.deployment(of.running_deployment_id ?? '');
+    if (running === undefined || of.stopped) return [];
+    const { id, generation, commit } = running;
+    return running.instances.map(({ placement: _, ...row }) => ({
+      ...row,
+      project_id: of.id,
+      project: of.name,
+      deployment_id: id,
+      generation,
+      commit,
+    }));
+  });
+  const [project, node] = [query.get('project_id'), query.get('node_id')];
+  return page(
+    rows.filter(
+      (row) =>
+        (project === null || row.project_id === project) && (node === null || row.node_id === node),
+    ),
+    query,
+  );
+}
+
+function projectPlacement(call: Call): AnswerOf<'projectPlacement'> {
+  const running = call.world.deployment(projectOf(call).running_deployment_id ?? '');
+  return {
+    deployment_id: running?.id ?? null,
+    items: (running?.instances ?? []).map((one) => ({
+      process: one.process,
+      number: one.number,
+      state: one.state,
+      node_id: one.node_id,
+      node_name: one.node_name,
+      terms: one.placement?.items.filter(({ eligible }) => eligible) ?? [],
+      refusals: (one.placement?.items ?? [])
+        .filter(({ eligible }) => !eligible)
+        .map(({ node_id, hostname, reason }) => ({ node_id, node_name: hostname, reason })),
+      note: null,
+    })),
+  };
+}
+
+/** Sets counts. New instances start on node-a, and serve at once. */
+function scale(call: Call): Project {
+  const unknown = Object.keys(call.body).filter((name) => name !== 'web');
+  if (unknown.length > 0) throw new Refusal('validation', `no process ${unknown.join(', ')}`);
+  return changeProject(call, (of) => {
+    const count = Number(call.body['web']);
+    of.processes = [{ name: 'web', count }];
+    const running = call.world.deployment(of.running_deployment_id ?? '');
+    if (running === undefined) return;
+    const kept = running.instances.filter(({ state }) => state !== 'lost').slice(0, count);
+    const node = call.world.nodes.find(({ role }) => role === 'deploy') ?? null;
+    for (let number = kept.length + 1; number <= count; number++)
+      kept.push(instanceOf(number, node, { since: ago(0) }));
+    running.instances = kept;
+    running.health = { status: 'healthy', since: ago(0), detail: null };
+  });
+}
 function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   const status = call.query.get('status');
   const ids = call.query.get('ids')?.split(',');
@@ -526,6 +594,9 @@ const HANDLERS: Handlers = {
   restartProject: (call) => deploy(call, { trigger: 'restart' }),
   startProject: (call) => deploy(call, { trigger: 'start' }),
   stopProject: (call) => changeProject(call, (of) => void (of.stopped = true)),
+  scaleProject: scale,
+  listInstances: instances,
+  projectPlacement,
   listDeployments: (call) =>
     deployments(
       call,

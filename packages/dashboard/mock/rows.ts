@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent } from '@berth/wire/deployment';
+import type { PlacedInstance } from '@berth/wire/instance';
 import type { CachedDataset, Node, Placement } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
@@ -170,6 +171,27 @@ export const placementOf = (nodes: readonly Node[], winner: Node | null): Placem
     }),
 });
 
+/** An instance of the process `web` that serves. */
+export const instanceOf = (
+  number: number,
+  on: Node | null,
+  given: Partial<PlacedInstance> = {},
+): PlacedInstance => ({
+  id: `i-${number}-${on?.hostname ?? 'none'}`,
+  process: 'web',
+  number,
+  state: 'serving',
+  node_id: on?.id ?? null,
+  node_name: on?.hostname ?? null,
+  host_ip: on?.host_ip ?? null,
+  host_port: on === null ? null : 32_100 + number,
+  container_id: on === null ? null : `c-${number}`,
+  since: ago(7_200),
+  detail: null,
+  placement: null,
+  ...given,
+});
+
 /** A deployment that goes live takes these seconds for each step. */
 const STEPS = { queue: 0.4, build: 6, place: 0.2, copy: 1, start: 1.6, route: 0.8 } as const;
 type Step = keyof typeof STEPS;
@@ -298,7 +320,10 @@ export function deployment({
     finished_at: SETTLED.has(status) ? ago(age - 10) : null,
     url: of.url,
     datasets: [],
-    instances: [],
+    instances:
+      (status === 'running' || status === 'deploying') && on !== null
+        ? [instanceOf(1, on, { since: ago(age - 12), placement: placementOf(nodes, on) })]
+        : [],
     progress: null,
     log_removed_at: null,
     story_removed_at: null,

@@ -12,7 +12,19 @@ import type { Project } from '@berth/wire/project';
 import type { Secret } from '@berth/wire/secret';
 import type { User } from '@berth/wire/user';
 import { isSettled } from '@berth/wire/vocabulary';
-import { ago, cached, dataset, deployment, digestOf, GB, inFuture, node, project } from './rows.ts';
+import {
+  ago,
+  cached,
+  dataset,
+  deployment,
+  digestOf,
+  GB,
+  inFuture,
+  instanceOf,
+  node,
+  placementOf,
+  project,
+} from './rows.ts';
 
 /**
  * `usual`: a small team, with a failed build and a node that drains. `empty`: after the
@@ -311,7 +323,7 @@ function usual(): Kept {
       free_storage: 380 * GB,
     }),
   ];
-  const [a, b, c] = nodes as [Node, Node, Node];
+  const [a, b, c, d] = nodes as [Node, Node, Node, Node];
   const use = (of: Dataset): Project['datasets'] => [
     { dataset_id: of.id, mode: 'dependency', mount_path: `/data/${of.name}` },
   ];
@@ -344,6 +356,11 @@ function usual(): Kept {
       },
     }),
     project('sketch', { created_at: ago(600) }),
+    project('storefront', {
+      processes: [{ name: 'web', count: 3 }],
+      sticky: true,
+      domains: ['www.example.com'],
+    }),
     project('wiki', { stopped: true }),
   ];
   const of = (name: string): Project => projects.find((row) => row.name === name) as Project;
@@ -391,6 +408,19 @@ function usual(): Kept {
       datasets: mount(stations, 11),
     });
   add('explorer', 14, 'running', 7_200, a, { datasets: mount(stations, 12) });
+  add('storefront', 17, 'running', 3 * 86_400, a, {
+    health: { status: 'degraded', since: ago(5_300), detail: '2 of 3 instances serve' },
+    instances: [
+      instanceOf(1, a, { since: ago(3 * 86_400), placement: placementOf(nodes, a) }),
+      instanceOf(2, b, { since: ago(3 * 86_400), placement: placementOf(nodes, b) }),
+      instanceOf(3, d, {
+        state: 'lost',
+        since: ago(5_300),
+        detail: 'node-d is silent; no other node has room for it',
+        placement: placementOf(nodes, d),
+      }),
+    ],
+  });
   add('shop', 21, 'running', 4 * 86_400, a);
   add('shop', 22, 'failed', 3_000, null);
   add('sketch', 1, 'failed', 540, null, {

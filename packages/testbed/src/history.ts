@@ -140,6 +140,7 @@ export type Happening =
    * which replaces containers by itself. `outside`: by the engine or a person. `keeps_port`: its
    * agent chose the port, which stays its own until the container is removed. `alone`: no other
    * version can run beside it. `for_next`: it was stopped so that another version can start.
+   * `instance`: its label; unset for the first instance.
    */
   | {
       type: 'container';
@@ -153,18 +154,35 @@ export type Happening =
       keeps_port?: boolean;
       alone?: boolean;
       for_next?: boolean;
+      instance?: string;
     }
   /**
    * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page
-   * of a stopped project instead. `asked`: when it sent its request for them.
+   * of a stopped project instead. `servers`: all addresses of each project with several.
+   * `asked`: when it sent its request for them.
    */
   | {
       type: 'routed';
       proxy: string;
       routes: Record<string, string>;
+      servers?: Record<string, string[]>;
       pages?: string[];
       asked?: number;
     }
+  /** A proxy with several servers of a project asked for its routes, and they had not changed. */
+  | { type: 'polled'; proxy: string; asked: number }
+  /** A person is about to set how many instances of a project run. */
+  | { type: 'scaling'; project: string; count: number; drain_ms: number }
+  /**
+   * The instances that a project wants at the end. `isAble`: enough nodes can take them.
+   * `deployment`: the version that runs.
+   */
+  | { type: 'wants'; project: string; deployment: string; count: number; isAble: boolean }
+  /**
+   * The control plane moves the instances of a silent node. `silent` of `nodes` deploy nodes are
+   * silent then.
+   */
+  | { type: 'failover'; node: string; silent: number; nodes: number }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
   /**

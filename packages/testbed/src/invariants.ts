@@ -7,6 +7,7 @@ import type { HistoryEvent } from './history.ts';
 import { factsOf, type HistoryFacts, type Violation } from './invariants/facts.ts';
 import { checkContainersAndRoutes } from './invariants/containers.ts';
 import { checkHosts } from './invariants/hosts.ts';
+import { checkInstances } from './invariants/instances.ts';
 import { checkLeases } from './invariants/leases.ts';
 import { checkPushes, checkStatuses } from './invariants/pushes.ts';
 import { checkBranches, checkReleases } from './invariants/releases.ts';
@@ -24,6 +25,7 @@ const CHECKS: readonly ((facts: HistoryFacts) => void)[] = [
   checkReports,
   checkContainersAndRoutes,
   checkHosts,
+  checkInstances,
   checkUptime,
   checkPushes,
   checkStatuses,

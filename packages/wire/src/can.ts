@@ -98,6 +98,7 @@ export const ACTIONS = {
   restart: { route: 'restartProject', on: 'project' },
   stop: { route: 'stopProject', on: 'project' },
   start: { route: 'startProject', on: 'project' },
+  scale: { route: 'scaleProject', on: 'project' },
   edit_project: { route: 'patchProject', on: 'project' },
   edit_members: { route: 'patchProject', on: 'project', who: 'admin' },
   delete_project: { route: 'deleteProject', on: 'project' },

@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { DeploymentDataset, TaskProgress } from './dataset.ts';
+import { PlacedInstance } from './instance.ts';
 import { Placement } from './node.ts';
 import {
   CommitId,
@@ -9,7 +10,6 @@ import {
   type HealthCause,
   Id,
   ImageDigest,
-  INSTANCE_STATES,
   literals,
   orNull,
   Time,
@@ -86,21 +86,6 @@ export const Phase = Type.Object({
   started_at: Time,
   ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
-
-export const DeploymentInstance = Type.Object({
-  id: Id,
-  process: Type.String(),
-  number: Type.Integer(),
-  state: literals(INSTANCE_STATES),
-  node_id: orNull(Id),
-  node_name: orNull(Type.String()),
-  host_ip: orNull(Type.String()),
-  host_port: orNull(Type.Integer()),
-  container_id: orNull(Type.String()),
-  since: Time,
-  detail: orNull(Type.String({ description: 'why it is not `serving`' })),
-});
-export type DeploymentInstance = Static<typeof DeploymentInstance>;
 
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
@@ -189,7 +174,7 @@ export const Deployment = Type.Object({
   ...DeploymentItem.properties,
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
-  instances: Type.Array(DeploymentInstance, {
+  instances: Type.Array(PlacedInstance, {
     description:
       'one container each; the first one is that of `node_id`, `host_ip` and `host_port`. Ended ' +
       'ones are not listed',

@@ -22,6 +22,7 @@ import { HOOK_ROUTES } from './hook.ts';
 import { NOTIFICATION_ROUTES } from './notification.ts';
 import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
+import { INSTANCE_ROUTES } from './instance.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
 import { NodePatch } from './machine.ts';
@@ -234,6 +235,7 @@ export const ROUTES = {
     answer: Project,
     etag: true,
   },
+  ...INSTANCE_ROUTES,
   restartProject: {
     method: 'POST',
     path: '/api/projects/:id/restart',

@@ -18,6 +18,8 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   restart: ['berth restart shop', 'starts the running release of shop again, without a gap'],
   stop: ['berth stop shop', 'stops shop; its address answers 503 with a page'],
   start: ['berth start shop', 'starts shop with the release that it ran last'],
+  scale: ['berth scale web=3 --project shop', 'runs three instances of shop, at once'],
+  ps: ['berth ps shop', 'shows each instance of shop: its node, state, version and usage'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
   'deployment list': [
     'berth deployment list shop --status failed',

@@ -47,6 +47,9 @@ const DOCS = {
   stop_grace_seconds: 'time between SIGTERM and SIGKILL',
   replace: 'rolling: the new version starts beside the old one; recreate: after it stopped',
   on_dataset_change: 'what to do when a dataset of the project has a new version',
+  spread: 'nodes: instances go to different nodes; pack: the score alone decides',
+  sticky: 'a cookie keeps a visitor on one of several instances (default: no)',
+  on_node_lost: 'move: start its instances on another node; wait: wait for the node',
   data_copies: 'nodes that keep its datasets, so that another node can take over without a copy',
 } as const;
 /** `env` and `domains` have commands of their own. */

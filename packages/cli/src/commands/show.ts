@@ -2,10 +2,11 @@
 import type { DataCopies } from '@berth/wire/data-copies';
 import type { Deployment } from '@berth/wire/deployment';
 import { requiresLines } from '@berth/wire/machine';
-import type { Project } from '@berth/wire/project';
+import { type Project, PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
+import { instancesOf, instanceText } from '../output/instances.ts';
 import { oneLine, record } from '../output/text.ts';
 import { ago, seconds } from '../output/units.ts';
 
@@ -57,9 +58,11 @@ export function printDeployment(cli: Cli, d: Deployment): string {
       `  ${step.name.padEnd(6)} ${step.state.padEnd(8)} ` +
       `${seconds((step.endedAt ?? now) - step.startedAt).padStart(9)}  ${oneLine(step.detail)}`,
   );
+  const instances = instancesOf(d).length < 2 ? [] : instancesOf(d).map(instanceText);
   const story = d.events.map((event) => `  ${event.at}  ${oneLine(event.message)}`);
   return [
     head,
+    ...(instances.length === 0 ? [] : ['', 'instances', ...instances.map((text) => `  ${text}`)]),
     ...(steps.length === 0 ? [] : ['', 'steps', ...steps]),
     ...(story.length === 0 ? [] : ['', 'story', ...story]),
   ].join('\n');
@@ -74,6 +77,19 @@ const copiesText = ({ wanted, have, nodes, why }: DataCopies): string =>
       nodes.map(({ node, state }) => `${node} (${state})`).join(', '),
     ...(why === null ? [] : [why]),
   ].join('; ');
+
+/** Formats the counts and how instances are placed; null for one instance as by default. */
+function instancesText(project: Project): string | null {
+  // A control plane of an earlier version does not send them.
+  const { processes, spread, sticky, on_node_lost } = { ...PROJECT_DEFAULTS, ...project };
+  const parts = [
+    ...processes.filter(({ count = 1 }) => count !== 1).map((p) => `${p.name}=${p.count}`),
+    ...(spread === 'nodes' ? [] : [`spread ${spread}`]),
+    ...(sticky ? ['sticky'] : []),
+    ...(on_node_lost === 'move' ? [] : [`on a lost node: ${on_node_lost}`]),
+  ];
+  return parts.length === 0 ? null : parts.join(', ');
+}
 
 /** Formats a project. Leaves out settings with default values, except the most important ones. */
 export const printProject = (project: Project, copies: DataCopies | null = null): string =>
@@ -107,6 +123,7 @@ export const printProject = (project: Project, copies: DataCopies | null = null)
       'replace',
       `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`,
     ],
+    ['instances', instancesText(project)],
     ['env', project.env_names.length === 0 ? null : project.env_names.join(', ')],
     [
       'volumes',

@@ -5,6 +5,7 @@ import type { Project } from '@berth/wire/project';
 import type { Overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
+import { instancesOf, instanceText, placesText } from '../output/instances.ts';
 import { oneLine } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 
@@ -82,7 +83,10 @@ function stateLines(cli: Cli, { project, running, latest, node }: Standing): str
     return [`${name} is ${cli.paintOut('yellow', 'stopped')}; ${project.url} answers 503`];
   if (running === null)
     return [`${name} is not live${latest === null ? '; no deployment was requested yet' : ''}`];
-  const from = `at ${project.url} from ${node ?? 'a node'}`;
+  const instances = instancesOf(running);
+  const serving = instances.filter(({ state }) => state === 'serving');
+  const places = instances.length < 2 ? (node ?? 'a node') : placesText(serving);
+  const from = `at ${project.url} from ${places}`;
   const since = `it went live ${ago(running.finished_at, cli.io.now())}`;
   return [`${name} serves ${commitText(running)} ${from}; ${since}${datasetsText(running)}`];
 }
@@ -109,6 +113,7 @@ function runningLines(cli: Cli, { project, running }: Standing): string[] {
   return [
     ...rollbackLines(running, project.branch),
     healthLine(cli, running),
+    ...instanceLines(running),
     ...certificateLines(cli, project),
   ];
 }
@@ -126,6 +131,15 @@ function healthLine(cli: Cli, { health }: Deployment): string {
   const status = cli.paintOut(colour, health?.status ?? 'unknown');
   const detail = health?.detail ?? null;
   return `health: ${status}${detail === null ? '' : ` (${oneLine(detail)})`}`;
+}
+
+/** Describes the instances that do not serve. */
+function instanceLines(running: Deployment): string[] {
+  const instances = instancesOf(running);
+  if (instances.length < 2) return [];
+  return instances
+    .filter(({ state }) => state !== 'serving')
+    .map((one) => `instance ${instanceText(one)}`);
 }
 
 function certificateLines(cli: Cli, { certificate }: Project): string[] {

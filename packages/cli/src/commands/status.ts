@@ -1,12 +1,14 @@
 /** Read-only commands: status, logs, open, placement, events. */
 import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
+import type { ProjectPlacement } from '@berth/wire/instance';
+import type { Placement, PlacementRow } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { overview } from '../attention.ts';
 import { CliError, refused } from '../problem.ts';
-import { oneLine, table } from '../output/text.ts';
+import { type Column, oneLine, table } from '../output/text.ts';
 import { seconds } from '../output/units.ts';
 import { selectProject } from '../project/select.ts';
 import { reconnecting } from '../reconnecting.ts';
@@ -70,33 +72,19 @@ export const STATUS_COMMANDS: readonly Command[] = [
   {
     name: 'placement',
     summary: 'Show which node would get the project now, and why not the others',
+    detail: 'With --instances: why each instance that runs now is where it is.',
     args: [PROJECT_ARGUMENT],
+    options: [{ flags: '--instances', doc: 'explain the instances that run now' }],
     aboutProject: true,
-    routes: ['placement'],
-    async run(cli, [named]) {
+    routes: ['placement', 'projectPlacement'],
+    async run(cli, [named], { instances }) {
       const project = await cli.project(named);
+      if (instances === true) {
+        const answer = await cli.client().call('projectPlacement', { params: { id: project.id } });
+        return cli.print(answer, () => placementOfInstances(answer));
+      }
       const placement = await cli.client().call('placement', { query: { project_id: project.id } });
-      cli.print(placement, () =>
-        placement.items.length === 0
-          ? 'no deploy node has registered; add one: berth node join-token --role deploy'
-          : table(placement.items, [
-              { head: '', of: (row) => (row.node_id === placement.winner ? '→' : '') },
-              { head: 'NODE', of: (row) => row.hostname },
-              { head: 'SCORE', of: (row) => (row.eligible ? row.score.toFixed(1) : '–') },
-              { head: 'DATASETS HERE', of: (row) => String(row.cached_dataset_count) },
-              { head: 'TO COPY', of: (row) => sizeText(row.missing_bytes) },
-              { head: 'FREE', of: (row) => sizeText(row.free_storage_bytes) },
-              {
-                head: 'TIME',
-                of: (row) =>
-                  row.estimated_seconds === null ? '–' : seconds(row.estimated_seconds * 1000),
-              },
-              {
-                head: 'REASON',
-                of: (row) => row.reason ?? (row.node_id === placement.winner ? 'would get it' : ''),
-              },
-            ]),
-      );
+      cli.print(placement, () => placementText(placement));
     },
   },
   {
@@ -112,6 +100,54 @@ export const STATUS_COMMANDS: readonly Command[] = [
     run: events,
   },
 ];
+
+const placementText = ({ items, winner }: Placement): string =>
+  items.length === 0
+    ? 'no deploy node has registered; add one: berth node join-token --role deploy'
+    : table(items, [
+        { head: '', of: (row) => (row.node_id === winner ? '→' : '') },
+        ...TERMS,
+        {
+          head: 'REASON',
+          of: (row) => row.reason ?? (row.node_id === winner ? 'would get it' : ''),
+        },
+      ]);
+
+const TERMS: readonly Column<PlacementRow>[] = [
+  { head: 'NODE', of: (row) => row.hostname },
+  { head: 'SCORE', of: (row) => (row.eligible ? row.score.toFixed(1) : '–') },
+  { head: 'DATASETS HERE', of: (row) => String(row.cached_dataset_count) },
+  { head: 'TO COPY', of: (row) => sizeText(row.missing_bytes) },
+  { head: 'FREE', of: (row) => sizeText(row.free_storage_bytes) },
+  {
+    head: 'TIME',
+    of: (row) => (row.estimated_seconds === null ? '–' : seconds(row.estimated_seconds * 1000)),
+  },
+];
+
+/** Explains each instance: its node, the terms of the nodes that could take it, and refusals. */
+const placementOfInstances = ({ items }: ProjectPlacement): string =>
+  items.length === 0
+    ? 'no instance runs'
+    : items
+        .map(({ node_id, terms, refusals, note, ...one }) => {
+          const place = one.node_name ?? 'no node';
+          return [
+            `${one.process} ${one.number}: ${place}${note === null ? '' : ` (${oneLine(note)})`}`,
+            ...(terms.length === 0
+              ? []
+              : [
+                  table(terms, [
+                    { head: '', of: (row) => (row.node_id === node_id ? '→' : '') },
+                    ...TERMS,
+                  ]),
+                ]),
+            ...refusals.map(
+              ({ node_name, reason }) => `  not ${node_name}: ${oneLine(reason ?? 'refused')}`,
+            ),
+          ].join('\n');
+        })
+        .join('\n\n');
 
 async function projectOrNone(cli: Cli, named: string | undefined): Promise<Project | null> {
   try {

@@ -11,6 +11,7 @@ import { DOMAIN_COMMANDS } from './domain.ts';
 import { LIFECYCLE_COMMANDS } from './lifecycle.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
+import { INSTANCE_COMMANDS } from './instances.ts';
 import { NODE_COMMANDS } from './node.ts';
 import { NOTIFICATION_COMMANDS } from './notification.ts';
 import { STATUS_COMMANDS } from './status.ts';
@@ -26,6 +27,7 @@ export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
   ...LIFECYCLE_COMMANDS,
+  ...INSTANCE_COMMANDS,
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,

@@ -8,8 +8,10 @@ import { tailOf } from '../deploy/log.ts';
 import { placeText, type Step, stepsOf } from '../deploy/steps.ts';
 import { allPages } from '../project/pages.ts';
 import { usage } from '../problem.ts';
+import { instancesOf, instanceText } from '../output/instances.ts';
 import { safe } from '../output/text.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { PlacedInstance } from '@berth/wire/instance';
 import { isSettled } from '@berth/wire/vocabulary';
 
 type Input = Record<string, { doc: string; required?: true }>;
@@ -79,7 +81,7 @@ export const TOOLS: readonly Tool[] = [
     title: 'How is this project?',
     description:
       'Shows which commit of a project serves requests, on which node, since when, with which ' +
-      'data versions, its health, and its newest deployments.',
+      'data versions, its instances and its health, and its newest deployments.',
     input: PROJECT,
     async run(cli, { project: named }) {
       const project = await cli.project(named);
@@ -100,6 +102,7 @@ export const TOOLS: readonly Tool[] = [
             : {
                 ...brief(running),
                 node: placeText(running),
+                instances: instancesOf(running).map(instanceText),
                 since: running.finished_at,
                 health: running.health,
                 datasets: running.datasets,
@@ -131,6 +134,7 @@ export const TOOLS: readonly Tool[] = [
         ...brief(deployment),
         project: project.name,
         waiting: deployment.waiting,
+        instances: instancesOf(deployment).map(instanceText),
         steps: steps.map((s) => ({
           step: s.name,
           state: s.state,
@@ -150,8 +154,8 @@ export const TOOLS: readonly Tool[] = [
     title: 'Why this node?',
     description:
       'Explains why the scheduler chose the node of a deployment: each node with its score, ' +
-      'the bytes to copy, and why it was refused. With `project` alone: which node it would ' +
-      'choose now.',
+      'the bytes to copy, and why it was refused; the same for each of its instances. With ' +
+      '`project` alone: which node it would choose now.',
     input: {
       deployment: { doc: 'id of the deployment' },
       project: { doc: 'name or id of the project' },
@@ -159,7 +163,13 @@ export const TOOLS: readonly Tool[] = [
     async run(cli, { deployment: id, project: named }) {
       if (id !== undefined) {
         const deployment = await read(cli, id);
-        return { reason: placeText(deployment), placement: deployment.placement };
+        const { placement } = deployment;
+        const instances = instancesOf(deployment);
+        return {
+          reason: placeText(deployment),
+          placement,
+          instances: instances.length < 2 ? [] : instances.map(whereText),
+        };
       }
       const project = await cli.project(needed('project', named));
       const { items, winner, left_out } = await cli
@@ -277,6 +287,14 @@ export const TOOLS: readonly Tool[] = [
     },
   },
 ];
+
+/** Describes an instance and the decision about its node. */
+const whereText = (one: PlacedInstance): object => ({
+  instance: instanceText(one),
+  nodes: one.placement?.items.map(({ hostname, eligible, reason, score }) =>
+    eligible ? `${hostname}: score ${score.toFixed(1)}` : `${hostname}: ${reason ?? 'refused'}`,
+  ),
+});
 
 const cut = (line: string): string => (line.length <= LINE ? line : `${line.slice(0, LINE)}…`);
 /** Returns the last lines that fit: the end of a log shows why the process ended. */

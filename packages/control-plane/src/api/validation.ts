@@ -222,6 +222,12 @@ function describe(error: ErrorObject, part: string): FieldProblem {
         rule: 'max_properties',
         message: `must not have more than ${String(params['limit'])} entries`,
       };
+    case 'minItems':
+      return {
+        field: fieldOrPart,
+        rule: 'min_items',
+        message: `must have at least ${String(params['limit'])} entries`,
+      };
     case 'maxItems':
       return {
         field: fieldOrPart,

@@ -10,6 +10,12 @@ import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
+import type {
+  DeploymentInstance,
+  InstanceItem,
+  InstancePlacement,
+  PlacedInstance,
+} from '@berth/wire/instance';
 import type { Admission, JoinToken } from '@berth/wire/joining';
 import type {
   Drain,
@@ -28,7 +34,7 @@ import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
-import { type InstanceRecord, WEB } from '../domain/deployments/instance.ts';
+import { allInstances, type InstanceRecord } from '../domain/deployments/instance.ts';
 import type { DatasetPin } from '../domain/data/data-copies.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/git/hooks.ts';
@@ -204,61 +210,90 @@ export type InstanceContext = {
 };
 
 /** Returns the instances of a deployment by number. A deployment without a node has none. */
-export function instancesView(
+export const instancesView = (
   d: DeploymentRecord,
   { others, nodes }: InstanceContext,
-): Deployment['instances'] {
-  const rows: InstanceRecord[] = [...firstInstance(d), ...others];
-  return rows
-    .toSorted((a, b) => a.number - b.number)
-    .map(({ id, process, number, state, node_id, host_port, container_id, since, detail }) => ({
-      id,
+): PlacedInstance[] =>
+  allInstances(d, others).map((instance) => ({
+    ...instanceView(instance, nodes),
+    placement: instance.placement,
+  }));
+
+/** Returns the instances of a deployment for a list of several projects. */
+export const instanceItems = (
+  d: DeploymentRecord,
+  { others, nodes }: InstanceContext,
+  project: string,
+): InstanceItem[] =>
+  allInstances(d, others).map((instance) => ({
+    ...instanceView(instance, nodes),
+    project_id: d.project_id,
+    project,
+    deployment_id: d.id,
+    generation: d.generation,
+    commit: d.commit ?? d.requested_commit,
+  }));
+
+const instanceView = (
+  { id, process, number, state, node_id, host_port, container_id, since, detail }: InstanceRecord,
+  nodes: InstanceContext['nodes'],
+): DeploymentInstance => ({
+  id,
+  process,
+  number,
+  state,
+  node_id,
+  node_name: nodes.get(node_id ?? '')?.hostname ?? null,
+  host_ip: nodes.get(node_id ?? '')?.host_ip ?? null,
+  host_port,
+  container_id,
+  since: time(since),
+  detail,
+});
+
+/** Returns, for each instance, which nodes could take it, and why the others were refused. */
+export const placementsView = (
+  d: DeploymentRecord,
+  { others, nodes }: InstanceContext,
+  { spread }: Pick<ProjectRecord, 'spread'>,
+): InstancePlacement[] => {
+  const instances = allInstances(d, others);
+  return instances.map((instance) => {
+    const rows = instance.placement?.items ?? [];
+    const { process, number, state, node_id } = instance;
+    return {
       process,
       number,
       state,
       node_id,
       node_name: nodes.get(node_id ?? '')?.hostname ?? null,
-      host_ip: nodes.get(node_id ?? '')?.host_ip ?? null,
-      host_port,
-      container_id,
-      since: time(since),
-      detail,
-    }));
-}
+      terms: rows.filter(({ eligible }) => eligible),
+      refusals: rows
+        .filter(({ eligible }) => !eligible)
+        .map((row) => ({ node_id: row.node_id, node_name: row.hostname, reason: row.reason })),
+      ...defined({ left_out: instance.placement?.left_out }),
+      note: placementNote(instance, instances, spread),
+    };
+  });
+};
 
-/** The first instance is the deployment itself (domain/deployments/instance.ts). */
-function firstInstance(d: DeploymentRecord): InstanceRecord[] {
-  if (d.node_id === null || (d.status !== 'deploying' && d.status !== 'running')) return [];
-  return [
-    {
-      id: d.instance_id ?? d.id,
-      project_id: d.project_id,
-      deployment_id: d.id,
-      process: WEB,
-      number: d.instance_number,
-      labelled: d.instance_id !== null,
-      node_id: d.node_id,
-      host_port: d.host_port,
-      container_id: d.container_id,
-      losses: [],
-      placement: d.placement,
-      created_at: d.created_at,
-      ...firstState(d),
-    },
-  ];
-}
-
-function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail' | 'since'> {
-  const since = d.health?.since ?? d.state_since;
-  const detail = d.health?.detail ?? null;
-  if (d.lost_since !== null) return { state: 'lost', detail, since: d.lost_since };
-  if (d.status === 'deploying')
-    return d.host_port === null
-      ? { state: 'starting', detail: null, since }
-      : { state: 'serving', detail: null, since };
-  if (d.health === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
-    return { state: d.health?.status === 'unknown' ? 'lost' : 'unhealthy', detail, since };
-  return { state: 'serving', detail: null, since };
+function placementNote(
+  instance: InstanceRecord,
+  instances: readonly InstanceRecord[],
+  spread: ProjectRecord['spread'],
+): string | null {
+  if (instance.state === 'waiting') return instance.detail;
+  const before = instances.find(
+    (one) =>
+      one.node_id === instance.node_id &&
+      one.process === instance.process &&
+      one.number < instance.number,
+  );
+  if (before === undefined) return null;
+  const shared = `shares the node with instance ${before.number}`;
+  return spread === 'pack'
+    ? `${shared}: with spread “pack”, the score alone decides`
+    : `${shared}: each node that could take it had an instance`;
 }
 
 export const deploymentView = (

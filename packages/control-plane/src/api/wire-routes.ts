@@ -14,6 +14,7 @@ import { eventRoutes } from './routes/events.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { gitRoutes } from './routes/git.ts';
 import { hookRoutes } from './routes/hooks.ts';
+import { instanceRoutes } from './routes/instances.ts';
 import { joiningRoutes } from './routes/joining.ts';
 import { logRoutes } from './routes/logs.ts';
 import { metricRoutes } from './routes/metrics.ts';
@@ -44,6 +45,7 @@ const GROUPS = [
   datasetRoutes,
   dataCopyRoutes,
   deploymentRoutes,
+  instanceRoutes,
   notificationRoutes,
   hookRoutes,
   eventRoutes,

@@ -997,15 +997,10 @@ function deployReported(
   const phases = started(d.phases, task, draft.facts.now);
   draft.set(d, { host_port, container_id: answering.container_id, datasets, phases });
   if ((task.payload as DeployPayload).replace === 'recreate') {
-    const { choices, lacking } = placeOthers(
-      draft,
-      answering,
-      questionAgain(draft, answering, []),
-      node,
-    );
-    if (lacking !== null)
-      return fail(draft, answering, failure('no_deploy_node', refusalsText(lacking.refusals)));
-    startOthers(draft, answering, choices, (task.payload as DeployPayload).datasets);
+    const { choices } = placeOthers(draft, answering, questionAgain(draft, answering, []), node);
+    // The count or the nodes changed meanwhile: the old version is down, so start what has a node.
+    const placed = choices.filter(({ placement }) => placement.winner !== null);
+    startOthers(draft, answering, placed, (task.payload as DeployPayload).datasets);
   }
   publishIfReady(draft, d);
 }
@@ -1017,7 +1012,8 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   if (d.status !== 'deploying' || d.route_published_at !== null) return;
   if (node === undefined || d.host_port === null) return;
   const others = draft.instances(d);
-  const missing = others.filter(({ state }) => state !== 'serving').length;
+  // One that answered and is down now does not delay the others.
+  const missing = others.filter(({ state }) => state === 'starting' || state === 'waiting').length;
   const at = `${node.host_ip}:${d.host_port}`;
   if (missing > 0) {
     const all = others.length + 1;

@@ -51,6 +51,7 @@ import { failure, failureOf } from './failure.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
 import { routeTo } from './route.ts';
+import { isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
@@ -290,6 +291,10 @@ function startElsewhere(
     draft.removeInstance(instance.id);
     return { kind: 'failed', error };
   }
+  if (isLive && isHeldBack(draft, d)) {
+    draft.removeInstance(instance.id);
+    return { kind: 'nothing' };
+  }
   if (choice === undefined) return { kind: 'nothing' };
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return { kind: 'failed', error };
@@ -387,6 +392,20 @@ function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null 
 // ── count ────────────────────────────────────────────────────────────────────────────────────────
 
 /**
+ * Returns whether no instance of the running version starts now, because a version with
+ * `replace: recreate` must not run beside another one. If the newer version fails, the loop starts
+ * what is missing.
+ */
+const isHeldBack = ({ facts }: Draft, d: DeploymentRecord): boolean =>
+  d.stopped_first !== null ||
+  facts.live.some(
+    ({ generation, status, settings }) =>
+      generation > d.generation &&
+      (status === 'deploying' || (status === 'built' && settings.replace === 'recreate')) &&
+      (settings.replace === 'recreate' || d.settings.replace === 'recreate'),
+  );
+
+/**
  * Starts or ends instances until as many run as the project wants. Called for each event of a
  * running deployment that can change the count.
  */
@@ -396,7 +415,7 @@ export function reconcile(
   { avoid = [], isHeld = draft.facts.project.on_node_lost === 'wait' }: Reconcile = {},
 ): void {
   const d = presentOf(draft, stored);
-  if (d.status !== 'running' || isProjectStopped(draft)) return;
+  if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return;
   endReplacements(draft, d);
   const count = wantedCount(draft, d);
   const present = wantedNumbers(d, draft.instances(d)).size;
@@ -719,6 +738,8 @@ export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boole
 const MISSING = 'its container is missing';
 /** Time in ms after which an instance without a container is replaced. One list can be outdated. */
 const MISSING_MS = 10_000;
+/** Time in ms in which the engine or the agent starts an exited container again. */
+const RESTART_MS = 10_000;
 
 /**
  * Returns whether the container belongs to the instance and needs no decision: it serves at the
@@ -775,6 +796,10 @@ function judgeInstance(
   const { now } = draft.facts;
   if (instance.state === 'lost') return returned(draft, d, instance, container);
   if (!serves) {
+    if (container !== null && isLeftStopped(draft, d, instance, container)) {
+      endInstance(draft, d, instance, 'its container stays stopped');
+      return reconcile(draft, d);
+    }
     if (instance.state === 'unhealthy') {
       if (container !== null || instance.detail !== MISSING) return;
       return replaceMissing(draft, d, instance);
@@ -795,9 +820,24 @@ function judgeInstance(
   publishServers(draft, d);
 }
 
+/** Returns whether the container was stopped for a newer version that failed, and stays so. */
+const isLeftStopped = (
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer,
+): boolean =>
+  d.status === 'running' &&
+  !isProjectStopped(draft) &&
+  !isHeldBack(draft, d) &&
+  isStoppedContainer(container) &&
+  instance.state === 'unhealthy' &&
+  draft.facts.now - instance.since >= RESTART_MS;
+
 /** Starts another instance for one whose container somebody removed. */
 function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
-  if (d.status !== 'running' || draft.facts.now - instance.since < MISSING_MS) return;
+  if (d.status !== 'running' || isHeldBack(draft, d)) return;
+  if (draft.facts.now - instance.since < MISSING_MS) return;
   endTaskOf(draft, d, instance.id);
   draft.removeInstance(instance.id);
   const on = nameOf(draft, instance);

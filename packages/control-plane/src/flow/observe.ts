@@ -527,6 +527,8 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
     remove: [
       {
         deployment: d,
+        // Other instances of the deployment can run on the node.
+        ...defined({ instance: hasInstanceOn(draft, d, event.node_id) ? ownLabel(d) : undefined }),
         reason:
           d.node_id === event.node_id || isTerminal(d.status)
             ? `its deployment is ${d.status}`
@@ -537,6 +539,9 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
     drain: false,
   });
 }
+
+const hasInstanceOn = (draft: Draft, d: DeploymentRecord, nodeId: string): boolean =>
+  !isTerminal(d.status) && draft.instances(d).some(({ node_id }) => node_id === nodeId);
 
 /**
  * Returns whether the reported container needs no decision, as in almost every registration.

@@ -1,17 +1,21 @@
 /** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import { sql } from 'kysely';
 import {
   type InstanceChange,
   type InstanceRecord,
-  isWanted,
-  WEB,
   webCount,
 } from '../domain/deployments/instance.ts';
-import type { InstanceStore, UnmovedInstance } from '../domain/deployments/instance-store.ts';
+import type { InstanceFilter, InstanceStore } from '../domain/deployments/instance-store.ts';
+import type { ProjectAccess } from '../domain/identity/access.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
 import type { ProjectSettings, RouteServer } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
+import { keyAfter, paged } from './pages.ts';
+import { fewVisible, visible } from './project-access.ts';
 import { LIVE_STATES } from './states.ts';
+import { unmovedInstances } from './unmoved-instances.ts';
 
 const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
   ...row,
@@ -81,54 +85,53 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
       .execute();
     return rows.map(instanceOf);
   },
+  list: (filter, page, access) => listInstances(kysely, filter, page, access),
 });
 
-/** Maximum number of ids in one query. */
-const AT_ONCE = 200;
-
-async function unmovedInstances(db: Db, nodeIds: readonly string[]): Promise<UnmovedInstance[]> {
-  const all: UnmovedInstance[] = [];
-  for (let i = 0; i < nodeIds.length; i += AT_ONCE)
-    all.push(...(await unmovedOn(db, nodeIds.slice(i, i + AT_ONCE))));
-  return all;
-}
-
-async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> {
-  const running = db
-    .selectFrom('deployments as d')
-    .innerJoin('projects as p', 'p.id', 'd.project_id')
-    .where('d.status', '=', 'running')
-    .where('p.stopped_at', 'is', null)
-    .where('p.deleting_at', 'is', null);
-  const firsts = await running
-    .select(['d.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
-    .select('d.instance_number as number')
-    .where('d.node_id', 'in', nodeIds)
-    .where('d.lost_since', 'is', null)
-    .orderBy('p.name')
+async function listInstances(
+  db: Db,
+  { project_id, node_id }: InstanceFilter,
+  page: Page,
+  access: ProjectAccess | undefined,
+): Promise<Paged<{ deployment_id: string; project: string }>> {
+  const after = keyAfter(page.cursor, ['string', 'number']);
+  const few = await fewVisible(db, access);
+  if (few?.length === 0) return { items: [], next: null };
+  const seen = visible(access, 'projects.id');
+  let query = db
+    .selectFrom('deployments')
+    .innerJoin('projects', 'projects.id', 'deployments.project_id')
+    .select(['deployments.id', 'deployments.generation', 'projects.name'])
+    .where('deployments.status', 'in', ['deploying', 'running']);
+  if (project_id !== undefined) query = query.where('projects.id', '=', project_id);
+  if (node_id !== undefined)
+    query = query.where((eb) =>
+      eb.or([
+        eb('deployments.node_id', '=', node_id),
+        eb(
+          'deployments.id',
+          'in',
+          eb.selectFrom('instances').select('deployment_id').where('node_id', '=', node_id),
+        ),
+      ]),
+    );
+  if (few !== null) query = query.where('projects.id', 'in', few);
+  else if (seen !== null) query = query.where(seen);
+  if (after !== null)
+    query = query.where(
+      sql<boolean>`(projects.name, deployments.generation) > (${after[0]}, ${after[1]})`,
+    );
+  const rows = await query
+    .orderBy('projects.name')
+    .orderBy('deployments.generation')
+    .limit(page.limit + 1)
     .execute();
-  const others = await running
-    .innerJoin('instances as i', 'i.deployment_id', 'd.id')
-    .select(['i.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
-    .select(['i.process', 'i.number', 'i.state', 'd.instance_number as first'])
-    .where('i.node_id', 'in', nodeIds)
-    .where('i.state', 'in', ['serving', 'unhealthy', 'starting', 'lost'])
-    .orderBy('p.name')
-    .orderBy('i.number')
-    .execute();
-  const lost = others.filter(({ state }) => state === 'lost');
-  const wanted = (await instancesOf(db, [...new Set(lost.map((i) => i.deployment_id))])).filter(
-    isWanted,
+  return paged(
+    rows,
+    page,
+    ({ name, generation }) => [name, generation],
+    ({ id, name }) => ({ deployment_id: id, project: name }),
   );
-  const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
-    number === first ||
-    wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
-  return [
-    ...firsts.map((first) => ({ ...first, process: WEB, is_lost: false })),
-    ...others
-      .filter((other) => other.state !== 'lost' || !isReplaced(other))
-      .map(({ state, first: _, ...other }) => ({ ...other, is_lost: state === 'lost' })),
-  ].flatMap(({ node_id, ...one }) => (node_id === null ? [] : [{ node_id, ...one }]));
 }
 
 async function repairInstances(tx: Tx): Promise<void> {

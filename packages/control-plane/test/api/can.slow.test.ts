@@ -61,6 +61,7 @@ const BODIES: Partial<Record<Action, () => unknown>> = {
     domain_prefix: `c${made}`,
   }),
   look_at_repository: () => ({ git_url: 'https://git.example.com/x.git' }),
+  scale: () => ({ web: 2 }),
   edit_project: () => ({ branch: 'next' }),
   edit_members: () => ({ members: [] }),
   set_env: () => ({ value: '2' }),

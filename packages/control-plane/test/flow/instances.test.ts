@@ -889,6 +889,92 @@ describe('a container that does not serve', () => {
   });
 });
 
+describe('an instance whose container does not come back', () => {
+  const d = on.running();
+  const seen = (of: InstanceRecord, given: ObservedContainer): Plan =>
+    advance(
+      d,
+      { type: 'observed', node_id: 'n2', container: given },
+      world({ live: [d], project: counted(2), instances: [of], route: routeTo(d) }),
+    );
+  it('one that was stopped for a failed version is replaced, and one that just exited is not', () => {
+    const exited = (of: InstanceRecord): ObservedContainer =>
+      container(of, { state: 'exited', host_port: null });
+    const recent = instance({ state: 'unhealthy', since: NOW - 2_000 });
+    expect(deployTasks(seen(recent, exited(recent)))).toEqual([]);
+    const down = instance({ state: 'unhealthy', since: NOW - 20_000 });
+    const plan = seen(down, exited(down));
+    expect(deployTasks(plan).map((t) => t.payload.instance?.number)).toEqual([2]);
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { remove: [{ deployment_id: 'd2', instance_id: 'i2' }] } },
+    ]);
+  });
+});
+
+describe('a version that must run alone', () => {
+  const recreate = { ...on.running().settings, replace: 'recreate' as const };
+  it.each([
+    ['a newer one starts', { stopped_first: null }, 'deploying' as const],
+    ['it was stopped for a newer one', { stopped_first: 'stopped' as const }, 'built' as const],
+  ])('gets no further instance while %s', (_, own, status) => {
+    const d = { ...old(), settings: recreate, ...own };
+    const next = { ...on.deploying(), status, settings: recreate };
+    const facts = { live: [d, next], project: counted(2) };
+    expect(deployTasks(advance(d, { type: 'scaled' }, world(facts)))).toEqual([]);
+    const lost = advance(
+      { ...d, stopped_first: null },
+      { type: 'node_lost', node_id: 'n2' },
+      world({ ...facts, instances: [instance({ deployment_id: 'd1' })] }),
+    );
+    expect(deployTasks(lost)).toEqual([]);
+  });
+  it('a count that no node can take any more does not fail it after the old one has stopped', () => {
+    const d = { ...on.deploying(), settings: recreate };
+    const plan = advance(
+      d,
+      {
+        type: 'task_reported',
+        task: task('deploy', { payload: { replace: 'recreate' } as never }),
+        report: {
+          status: 'completed',
+          result: null,
+          host_port: 32_002,
+          container_id: 'c',
+        },
+      },
+      world({ live: [d], nodes: [{ ...NODES[0], capabilities: [] }] as Facts['nodes'] }),
+    );
+    expect(stateOf(plan, 'd2')).toBeNull();
+    expect(addresses(plan)).toEqual(['10.0.0.1:32002']);
+  });
+});
+
+it('one instance that is down again does not delay the route of the others', () => {
+  const d = { ...on.deploying(), host_port: 32_002, container_id: 'c2' };
+  const plan = advance(
+    d,
+    reported(third()),
+    world({
+      live: [d],
+      instances: [instance({ state: 'unhealthy' }), third({ state: 'starting' })],
+    }),
+  );
+  expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.3:33003']);
+});
+
+it('a left first container goes without the instance beside it', () => {
+  const d = { ...on.deploying(), node_id: 'n1' };
+  const left = container({ ...instance(), labelled: false }, { id: 'left' });
+  const plan = advance(
+    d,
+    { type: 'observed', node_id: 'n2', container: left },
+    world({ live: [d], instances: [instance()] }),
+  );
+  expect(retireTasks(plan)).toMatchObject([
+    { node: 'n2', payload: { remove: [{ deployment_id: 'd2', instance_id: null }] } },
+  ]);
+});
+
 describe('ends', () => {
   it('the switch to a newer version ends the tasks of instances that still start', () => {
     const d = on.published();

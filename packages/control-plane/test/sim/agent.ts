@@ -6,7 +6,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import type { CachedDataset, NodeDisk } from '@berth/wire/node';
-import type { TaskReport } from '@berth/wire/task';
+import { CAN_INSTANCES, type RetirePayload, type TaskReport } from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { DomainError } from '../../src/domain/platform/errors.ts';
@@ -32,6 +32,8 @@ export type AgentDeps = {
    * choose.
    */
   keepsPort: boolean;
+  /** Whether it can run instances beside the first one. */
+  runsInstances: boolean;
   /** Error of its clock, in ms. */
   skewMs: number;
   /** Whether it asks for a node secret. */
@@ -42,6 +44,7 @@ export type AgentDeps = {
 };
 export type Agent = {
   hostname: string;
+  role: 'builder' | 'deploy';
   engine: Engine;
   /** Time of its last registration; 0 before. */
   knownAt(): number;
@@ -82,6 +85,15 @@ const diskOf = (isOut: boolean): NodeDisk => {
     evictable,
   };
 };
+/** Returns the instance that a deploy task starts; null: the first one. */
+const instanceOf = ({ kind, payload }: TaskRecord): string | null =>
+  kind === 'deploy' ? ((payload as TaskRecord<'deploy'>['payload']).instance?.id ?? null) : null;
+/** As packages/agent/src/tasks/retire.ts. */
+const isRemoved = ({ deployment, instance }: Container, { remove }: RetirePayload): boolean =>
+  remove.some(
+    (r) =>
+      r.deployment_id === deployment && (r.instance_id === undefined || r.instance_id === instance),
+  );
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
 
 export function createAgent(deps: AgentDeps): Agent {
@@ -183,6 +195,7 @@ export function createAgent(deps: AgentDeps): Agent {
           ...(deps.hasOwnSecret === true ? [NODE_SECRET] : []),
           ...(looks ? [LOOK_CAPABILITY] : []),
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
+          ...(deps.role === 'deploy' && deps.runsInstances ? [CAN_INSTANCES] : []),
         ],
         volumes: engine.disk.reported(),
         ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
@@ -207,6 +220,7 @@ export function createAgent(deps: AgentDeps): Agent {
                   [LABELS.project]: c.project,
                   [LABELS.deployment]: c.deployment,
                   [LABELS.node]: c.node,
+                  ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
                 },
                 host_port: c.running ? c.port : null,
                 ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
@@ -410,7 +424,9 @@ export function createAgent(deps: AgentDeps): Agent {
     async function perform(run: Run): Promise<Product> {
       const { task } = run;
       const unlock = await hold(
-        task.kind === 'retire' ? `retire ${task.project_id}` : `deployment ${task.deployment_id}`,
+        task.kind === 'retire'
+          ? `retire ${task.project_id}`
+          : `deployment ${task.deployment_id}${instanceOf(task) ?? ''}`,
       );
       try {
         if (run.stop !== null) return failed('cancelled');
@@ -493,6 +509,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const own = mineOnly().filter(
         (c) =>
           c.deployment === task.deployment_id &&
+          c.instance === instanceOf(task) &&
           (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
       );
       // One with another copy of the volumes is started again, as by the real agent
@@ -528,6 +545,7 @@ export function createAgent(deps: AgentDeps): Agent {
           project: payload.project_id,
           deployment: task.deployment_id ?? '',
           generation: payload.generation,
+          instance: instanceOf(task),
           node: task.node_id,
           holder,
           keepsPort,
@@ -620,9 +638,8 @@ export function createAgent(deps: AgentDeps): Agent {
 
     async function retire(run: Run): Promise<Product> {
       const { payload } = run.task as TaskRecord<'retire'>;
-      const wanted = new Set(payload.remove.map((r) => r.deployment_id));
       const ours = (): Container[] => mineOnly().filter((c) => c.project === payload.project_id);
-      const old = ours().filter((c) => wanted.has(c.deployment));
+      const old = ours().filter((c) => isRemoved(c, payload));
       if (old.some((c) => c.running)) await work(run, payload.drain_seconds * 1_000);
       if (run.stop !== null) return failed('cancelled');
       for (const c of old) engine.stop(c.id, 'task');
@@ -639,8 +656,14 @@ export function createAgent(deps: AgentDeps): Agent {
       const keep =
         payload.keep === null
           ? undefined
-          : ours().find((c) => c.deployment === payload.keep?.deployment_id);
+          : ours().find((c) => c.deployment === payload.keep?.deployment_id && c.instance === null);
       if (keep !== undefined && payload.keep !== null) engine.rename(keep.id, payload.keep.name);
+      for (const { deployment_id, instance_id, name } of payload.keep_instances ?? []) {
+        const named = ours().find(
+          (c) => c.deployment === deployment_id && c.instance === instance_id,
+        );
+        if (named !== undefined) engine.rename(named.id, name);
+      }
       return { report: { status: 'completed', result: null }, discard() {} };
     }
 
@@ -650,6 +673,7 @@ export function createAgent(deps: AgentDeps): Agent {
 
   return {
     hostname: deps.hostname,
+    role: deps.role,
     engine,
     knownAt: () => knownAt,
     life: () => life,

@@ -87,6 +87,7 @@ export function createContractAgent({
         project: payload.project_id,
         deployment: task.deployment_id ?? '',
         generation: payload.generation,
+        instance: null,
         node: task.node_id,
         holder: { task: task.id, attempt: 0 },
         keepsPort: false,
@@ -106,6 +107,7 @@ export function createContractAgent({
 
   return {
     hostname,
+    role,
     engine,
     knownAt: () => 0,
     life: () => life,

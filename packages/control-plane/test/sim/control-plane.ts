@@ -152,6 +152,8 @@ export function createControlPlane(deps: {
   reaches: (hostIp: string) => boolean;
   /** Where commit statuses go; null: the projects have no git token. */
   forge: StatusForge | null;
+  /** Time in ms after which the instances of a silent node move; null: never. */
+  failoverMs: number | null;
 }): ControlPlaneProcess {
   const { name, world, database, history, plant } = deps;
   let life = process(false);
@@ -171,6 +173,9 @@ export function createControlPlane(deps: {
    * other random numbers.
    */
   const notifierChance = createRandom(world.random.int(1, 1e9));
+  /** When each deploy node was last heard by this process. */
+  const heard = new Map<string, number>();
+  let servesSince = 0;
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
 
   function process(alive: boolean): Process {
@@ -240,7 +245,9 @@ export function createControlPlane(deps: {
       newId,
       cacheIndex,
     };
-    const driver = plant.driver(createDriver(driverDeps), stores, world);
+    const driver = plant.driver(withFailovers(createDriver(driverDeps)), stores, world);
+    heard.clear();
+    servesSince = monotonic();
     const source = plant.source(
       createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }),
     );
@@ -256,6 +263,51 @@ export function createControlPlane(deps: {
       log: LOG,
     });
     runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex });
+    watchSilence(mine, stores, driver);
+  }
+
+  const silentFor = (nodeId: string): number => monotonic() - (heard.get(nodeId) ?? servesSince);
+
+  /** Records each move of the instances of a silent node. */
+  function withFailovers(driver: Driver): Driver {
+    return {
+      ...driver,
+      async advance(id, event) {
+        const { failoverMs } = deps;
+        if (event.type === 'node_lost' && failoverMs !== null) {
+          const nodes = await world.during(() => database.onlooker().nodes.all('deploy'));
+          const silent = nodes.filter((node) => silentFor(node.id) >= failoverMs).length;
+          const { node_id: node } = event;
+          history.record({ type: 'failover', node, silent, nodes: nodes.length });
+        }
+        return driver.advance(id, event);
+      },
+    };
+  }
+
+  /** Stands for the loop `failover`: moves the instances of silent nodes, unless most are silent. */
+  function watchSilence(mine: Process, stores: AllStores, driver: Driver): void {
+    const { failoverMs } = deps;
+    if (failoverMs === null) return;
+    const look = async (): Promise<void> => {
+      const nodes = await stores.nodes.all('deploy');
+      const silent = nodes.filter(({ id }) => silentFor(id) >= failoverMs);
+      if (plant.hasBrake && silent.length >= 2 && silent.length * 2 > nodes.length) return;
+      for (const node of silent) {
+        const first = (await stores.deployments.servingOn(node.id)).filter(
+          (d) => d.status === 'running' && d.lost_since === null,
+        );
+        const others = (await stores.instances.onNode(node.id)).filter(
+          ({ state }) => state === 'serving' || state === 'unhealthy',
+        );
+        const ids = [...first.map(({ id }) => id), ...others.map((i) => i.deployment_id)];
+        for (const id of new Set(ids))
+          await driver.advance(id, { type: 'node_lost', node_id: node.id });
+      }
+    };
+    const again = (): void =>
+      world.after(PERIOD_MS, mine, () => void look().catch(surprised).finally(again));
+    again();
   }
 
   /**
@@ -288,7 +340,7 @@ export function createControlPlane(deps: {
         current() {
           // The route confirmer probes once: it must not wait for a real clock and probe again. The
           // next period is soon enough.
-          signal.abort();
+          if (declaration.name !== 'instance-drains') signal.abort();
           return made.source.current();
         },
       };
@@ -558,6 +610,7 @@ export function createControlPlane(deps: {
         };
         const at = uptime.estimate();
         const { node, before, routesMoved } = await stores.nodes.register(body, now(), entry, at);
+        heard.set(node.id, monotonic());
         if (
           before === null ||
           now() - before.last_seen_at > LIMITS.offlineMs ||
@@ -579,7 +632,10 @@ export function createControlPlane(deps: {
           ...(volumes === undefined ? {} : { volumes }),
         };
       },
-      tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
+      tasks(nodeId) {
+        heard.set(nodeId, monotonic());
+        return stores.tasks.openFor(nodeId, now());
+      },
       async start(id) {
         const lease = {
           token: `${name}-lease-${++ids}`,

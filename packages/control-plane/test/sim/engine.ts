@@ -13,6 +13,8 @@ export type Container = {
   project: string;
   deployment: string;
   generation: number;
+  /** Its label: the instance beside the first one; null: it has no such label. */
+  instance: string | null;
   /** The node whose agent started the container, by its name at that time. */
   node: string;
   /**
@@ -130,6 +132,7 @@ export function createEngine(
       address: `${host}:${c.port}`,
       ...(c.keepsPort ? { keeps_port: true } : {}),
       ...(c.alone ? { alone: true } : {}),
+      ...(c.instance === null ? {} : { instance: c.instance }),
       ...(forNext ? { for_next: true } : {}),
     });
   const engine: Engine = {

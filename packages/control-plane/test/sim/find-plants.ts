@@ -52,6 +52,11 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'start forgets the volumes': ['volume-stays'],
   'drain forgets stopped projects': ['drain-empties'],
   'moved volume does not count': ['volume-kept'],
+  'count stored only': ['count-kept'],
+  'servers of two versions': ['one-version'],
+  'scale without a drain': ['scale-serves'],
+  'failover without a brake': ['brake'],
+  'writers are scaled': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
 };
 
@@ -83,6 +88,11 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'replace of the old version': { changes: 1 },
   'missing volume given up': { restless: true },
   'two projects at one address': { takesPorts: true },
+  'count stored only': { scales: 1 },
+  'servers of two versions': { scales: 1 },
+  'scale without a drain': { scales: 1 },
+  'failover without a brake': { scales: 1, losses: 0.6 },
+  'writers are scaled': { scales: 1 },
 };
 
 /**
@@ -131,6 +141,7 @@ export function findPlants(plants: readonly (keyof typeof FOUND_BY)[]): void {
         plant,
         restless: false,
         changes: 0,
+        scales: 0,
         ...FAVOURED[plant],
       });
       for (const { invariant } of violations) found.add(invariant);

@@ -19,6 +19,8 @@ export type Plant = {
   source(source: ConfigSource): ConfigSource;
   /** Whether the engine chooses the ports of every container. */
   loosePorts: boolean;
+  /** Whether nothing moves while most nodes are silent. */
+  hasBrake: boolean;
 };
 
 /** As in control-plane.ts, which imports from here. */
@@ -30,6 +32,7 @@ const NONE: Plant = {
   probe: (live) => live,
   source: (source) => source,
   loosePorts: false,
+  hasBrake: true,
 };
 
 type FactsOf = Awaited<ReturnType<AllStores['flow']['facts']>>;
@@ -580,6 +583,67 @@ export const PLANTS = {
       withCommit(stores, (plan) =>
         plan.volumes.some((copy) => copy.state === 'left') ? { ...plan, volumes: [] } : plan,
       ),
+  },
+
+  /** Starts nothing after a scale, and nothing after a loss. */
+  'count stored only': {
+    ...NONE,
+    driver: (driver, stores) => ({
+      ...driver,
+      advance: (id, event) =>
+        event.type === 'scaled' ? stores.deployments.get(id) : driver.advance(id, event),
+    }),
+  },
+
+  /** Lists the instances of the version before beside those of the new one. */
+  'servers of two versions': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async commit(plan) {
+          if (plan.route === null || !('set' in plan.route)) return stores.flow.commit(plan);
+          const { set } = plan.route;
+          const { route: before } = await stores.flow.facts(plan.project.id);
+          if (before === null || before.deployment_id === set.deployment_id)
+            return stores.flow.commit(plan);
+          const servers = [...(set.servers ?? []), ...(before.servers ?? [])];
+          return stores.flow.commit({ ...plan, route: { set: { ...set, servers } } });
+        },
+      },
+    }),
+  },
+
+  /** Ends instances of the version that serves without a time for requests in flight. */
+  'scale without a drain': {
+    ...NONE,
+    stores: (stores) =>
+      withCommit(stores, (plan) => ({
+        ...plan,
+        createTasks: plan.createTasks.map((task) =>
+          task.kind === 'retire' && task.payload.remove.some((r) => r.instance_id !== undefined)
+            ? { ...task, payload: { ...task.payload, drain_seconds: 0 } }
+            : task,
+        ),
+      })),
+  },
+
+  /** Moves the instances of silent nodes although most nodes are silent. */
+  'failover without a brake': { ...NONE, hasBrake: false },
+
+  /** Scales projects that write to volumes and datasets. */
+  'writers are scaled': {
+    ...NONE,
+    stores: (stores) =>
+      withFacts(stores, (facts) => ({
+        ...facts,
+        live: facts.live.map((d) =>
+          d.status === 'running'
+            ? { ...d, settings: { ...d.settings, volumes: [], datasets: [] } }
+            : d,
+        ),
+      })),
   },
 
   /** Overwrites a terminal state with a report that comes later. */

@@ -28,18 +28,26 @@ export function createProxy(
 ): Proxy {
   let life: Life = { name, alive: false };
   let serves: { hash: string; routes: Record<string, string> } = { hash: '', routes: {} };
+  /** Whether a project has several servers. */
+  let hasServers = false;
 
   function swap(
     hash: string,
     routes: Record<string, string>,
-    { pages = [], asked }: { pages?: string[]; asked?: number } = {},
+    {
+      pages = [],
+      servers = {},
+      asked,
+    }: { pages?: string[]; servers?: Record<string, string[]>; asked?: number } = {},
   ): void {
     serves = { hash, routes };
+    hasServers = Object.keys(servers).length > 0;
     const when = asked === undefined ? {} : { asked };
     history.record({
       type: 'routed',
       proxy: name,
       routes,
+      ...(hasServers ? { servers } : {}),
       ...(pages.length === 0 ? {} : { pages }),
       ...when,
     });
@@ -56,24 +64,36 @@ export function createProxy(
           api.source.served(now.hash);
           return now;
         });
-        if (config.hash !== serves.hash) {
+        if (config.hash === serves.hash) {
+          if (hasServers) history.record({ type: 'polled', proxy: name, asked });
+        } else {
           await world.sleep(world.random.int(5, 300), mine);
           const { services } = (
             JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }
           ).http;
           // Only names of projects have no underscore.
-          const all = Object.entries(services ?? {})
-            .filter(([name]) => !name.includes('_'))
-            .map(([project, s]) => ({
-              id: idOf(project),
-              url: s.loadBalancer?.servers[0]?.url,
-            }));
-          const routes = all.flatMap(({ id, url }) =>
-            url === undefined ? [] : [[id, url.slice('http://'.length)] as const],
+          const named = Object.entries(services ?? {}).filter(
+            ([project]) => !project.includes('_'),
+          );
+          const all = named.map(([project, s]) => ({
+            id: idOf(project),
+            addresses: (s.loadBalancer?.servers ?? []).map(({ url }) =>
+              url.slice('http://'.length),
+            ),
+          }));
+          const routes = all.flatMap(({ id, addresses: [first] }) =>
+            first === undefined ? [] : [[id, first] as const],
+          );
+          const servers = all.flatMap(({ id, addresses }) =>
+            addresses.length > 1 ? [[id, addresses] as const] : [],
           );
           // The service of a stopped project has no servers.
-          const pages = all.flatMap(({ id, url }) => (url === undefined ? [id] : []));
-          swap(config.hash, Object.fromEntries(routes), { pages, asked });
+          const pages = all.flatMap(({ id, addresses }) => (addresses.length === 0 ? [id] : []));
+          swap(config.hash, Object.fromEntries(routes), {
+            pages,
+            servers: Object.fromEntries(servers),
+            asked,
+          });
         }
       } catch (error) {
         // After any error it keeps its configuration.

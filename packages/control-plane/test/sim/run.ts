@@ -5,12 +5,14 @@
  */
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
+import { CAN_INSTANCES } from '@berth/wire/task';
 import { isSettled } from '@berth/wire/vocabulary';
+import { webCount } from '../../src/domain/deployments/instance.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
-import { currentCopy } from '../../src/domain/data/volumes.ts';
+import { currentCopy, isStopFirst } from '../../src/domain/data/volumes.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';
@@ -28,6 +30,7 @@ import { createPeople } from './people.ts';
 import { type PlantName, PLANTS } from './plants.ts';
 import { createProxy, type Proxy } from './proxy.ts';
 import { createRandom, type Random } from './random.ts';
+import { createScaling, SCALED_DRAIN_S, type Scaling } from './scaling.ts';
 import { createRestless, type Restless } from './restless.ts';
 import { createWorld, type Life } from './world.ts';
 
@@ -62,6 +65,10 @@ export type RunOptions = {
   restless?: boolean;
   /** Share of runs in which people change settings (changing.ts). Default: 0.4. */
   changes?: number;
+  /** Share of runs in which projects have several instances (scaling.ts). Default: 0. */
+  scales?: number;
+  /** Share of the acts of scaling in which machines become silent. Default: 0.3. */
+  losses?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
    * projects on one or two nodes whose engines choose all ports, and the first project is
@@ -77,6 +84,16 @@ export type RunResult = {
   steps: number;
   deployments: number;
   simulatedMs: number;
+};
+
+type Wanted = {
+  project: string;
+  deployment: string;
+  count: number;
+  /** A node can take them. */
+  isAble: boolean;
+  /** So many serve. */
+  isThere: boolean;
 };
 
 const START = 1_790_000_000_000;
@@ -112,6 +129,8 @@ export async function run({
   restless: isRestless = seed % 2 === 0,
   changes = 0.4,
   takesPorts = false,
+  scales = 0,
+  losses = 0.3,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -120,6 +139,8 @@ export async function run({
   let faults: Faults | null = null;
   let restless: Restless | null = null;
   let changing: Changing | null = null;
+  let scaling: Scaling | null = null;
+  const scaleChance = createRandom(seed + 3_000_003);
   const history = {
     record(happening: Happening): void {
       const event: HistoryEvent = { at: world.now(), ...happening };
@@ -131,6 +152,10 @@ export async function run({
   };
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
   world.atOnce(database.callsAtOnce);
+  // The silence of nodes is counted by one process.
+  const isScaled = scaleChance.chance(scales) && database.controlPlanes === 1;
+  /** Shorter or longer than the offline time. */
+  const failoverMs = isScaled ? scaleChance.pick([12_000, 30_000]) : null;
   try {
     const deadlines = {
       queue: LIMITS.queueMs,
@@ -163,6 +188,7 @@ export async function run({
         probe,
         reaches,
         forge: hasTokens ? forge : null,
+        failoverMs,
       }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
@@ -215,6 +241,7 @@ export async function run({
         engine,
         skewMs,
         hasOwnSecret: doubling === 'own',
+        runsInstances: scaleChance.chance(0.85),
         forge,
       };
       agents.push((contract ? createContractAgent : createAgent)(parts));
@@ -249,9 +276,12 @@ export async function run({
       add(`node-${++nodes}`, 'deploy', nodes > 1 && random.chance(0.15), nodes);
     // A move needs two nodes, and a third one for a change of mind.
     while (isRestless && nodes < 3) add(`node-${++nodes}`, 'deploy', false, nodes);
+    const fewest = isScaled ? scaleChance.pick([1, 2, 3, 3, 4]) : 0;
+    while (nodes < fewest) add(`node-${++nodes}`, 'deploy', false, nodes);
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
-    const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
+    const drainOfOne = isScaled ? SCALED_DRAIN_S : 1;
+    const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : drainOfOne;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
     const ready = people.createProjects(
@@ -265,6 +295,22 @@ export async function run({
     await world.run(START + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
+    if (isScaled) {
+      scaling = createScaling({
+        world,
+        history,
+        controlPlane,
+        network,
+        agents,
+        projects: people.projects,
+        random: scaleChance,
+        silentMs: isDoubled ? null : failoverMs,
+        losses,
+      });
+      let isPrepared = false;
+      void scaling.prepare().then(() => (isPrepared = true));
+      await world.run(world.now() + 20_000, () => isPrepared);
+    }
 
     const script: Life = { name: 'script', alive: true };
     const looking = (ms: number): void => {
@@ -305,8 +351,9 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs =
+    const usualMs =
       doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
+    const stormMs = isScaled ? Math.max(usualMs, 3 * chaosMs) : usualMs;
     // Later, only people who change their minds disturb a move.
     begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
@@ -336,16 +383,19 @@ export async function run({
       // Its last message arrives before the last pushes.
       changing.begin(stormMs - LATEST_MS);
     }
+    scaling?.begin(stormMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     if (isCrowded) for (const id of people.projects.keys()) void people.deploy(id);
     // Sometimes several users act at the same moment: then decisions overlap.
-    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
+    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless || isScaled ? 6 : 1))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--)
         world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
     restless?.end();
+    scaling?.end();
+    void scaling?.giveRoom();
     for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
@@ -359,6 +409,7 @@ export async function run({
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
+      if (isScaled && (await wanted(stores)).some((one) => one.isAble && !one.isThere)) return true;
       return (
         open.length > 0 ||
         (await stores.hooks.waiting()).length > 0 ||
@@ -401,8 +452,42 @@ export async function run({
       simulatedMs: world.now() - START,
     };
 
+    /** Returns how many instances each running project wants, and whether they serve. */
+    async function wanted(stores: AllStores): Promise<Wanted[]> {
+      const projects = await stores.projects.getMany([...people.projects.keys()]);
+      const running = await stores.projects.runningDeployments(projects.map(({ id }) => id));
+      const nodes = await stores.nodes.all('deploy');
+      const newest = Math.max(...nodes.map((node) => node.last_seen_at));
+      const isAble = nodes.some(
+        (node) =>
+          node.schedulable &&
+          node.deleting_at === null &&
+          node.capabilities?.includes(CAN_INSTANCES) === true &&
+          // By the control plane's clock, which can be wrong.
+          newest - node.last_seen_at < LIMITS.offlineMs,
+      );
+      const all: Wanted[] = [];
+      for (const project of projects) {
+        const id = running.get(project.id);
+        if (id === undefined || project.stopped_at !== null || project.deleting_at !== null)
+          continue;
+        const d = await stores.deployments.get(id);
+        const others = await stores.instances.ofDeployments([id]);
+        const count = isStopFirst(d.settings) ? 1 : webCount(project);
+        const isThere =
+          d.lost_since === null &&
+          others.length === count - 1 &&
+          others.every(({ state }) => state === 'serving');
+        all.push({ project: project.id, deployment: id, count, isAble, isThere });
+      }
+      return all;
+    }
+
     async function measure(): Promise<void> {
       const stores = database.onlooker();
+      if (isScaled)
+        for (const { isThere: _, ...one } of await wanted(stores))
+          history.record({ type: 'wants', ...one });
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
       const stories = await stores.deployments.events(known.map((d) => d.id));
       for (const d of known) {

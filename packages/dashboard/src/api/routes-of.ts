@@ -6,6 +6,8 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
     'listDeployments',
     'projectDeployments',
     'getDeployment',
+    'listInstances',
+    'projectPlacement',
     'listProjects',
     'getProject',
     'listNodes',
@@ -20,6 +22,9 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
     'listDeliveries',
     'placement',
     'projectDataCopies',
+    'listInstances',
+    'getDeployment',
+    'projectPlacement',
   ],
   node: [
     'listNodes',
@@ -29,6 +34,7 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
     'placement',
     'nodeVolumes',
     'projectDataCopies',
+    'listInstances',
   ],
   dataset: [
     'listDatasets',

@@ -19,6 +19,7 @@ import { Code, PageLink, Text } from '../ui/text.tsx';
 import { Containers } from './node/containers.tsx';
 import { CachedDatasets, DiskPanel, NodeVolumes } from './node/disk.tsx';
 import { DrainPanel } from './node/drain.tsx';
+import { NodeInstances } from './node/instances.tsx';
 import { NodeLabels } from './node/labels.tsx';
 import { ToRemoveByHand } from './node/to-remove.tsx';
 import { NodeWarnings } from './node/warnings.tsx';
@@ -102,6 +103,7 @@ function LoadedNode({ node }: { node: Node }) {
       <DrainPanel node={node} />
       <ToRemoveByHand node={node} />
       <DiskPanel node={node} disk={disk} />
+      {node.role === 'deploy' && <NodeInstances node={node} />}
       <Containers node={node} />
       <Columns most={2}>
         <CachedDatasets node={node} />

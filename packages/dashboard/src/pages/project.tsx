@@ -34,6 +34,10 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
+// This panel loads the number field.
+const Instances = lazy(async () => ({
+  default: (await import('./project/instances.tsx')).Instances,
+}));
 /** Tabs that are loaded when a person opens them. */
 const LAZY_TABS = {
   // This tab loads the chart library.
@@ -213,14 +217,15 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
 
 /** Shows the commit, node, data and time of the running version. */
 function RunningLead({ deployment }: { deployment: Deployment }) {
-  const { health, node_id, node_name, datasets } = deployment;
+  const { health, node_id, node_name, datasets, instances } = deployment;
   return (
     <span>
       {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
       serves <strong>{commitText(deployment)}</strong>
+      {instances.length > 1 && ` from ${instances.length} instances, the first one on`}
       {node_id !== null && (
         <>
-          {' from '}
+          {instances.length > 1 ? ' ' : ' from '}
           <PageLink to="/nodes/$name" params={{ name: node_id }}>
             {node_name ?? node_id}
           </PageLink>
@@ -274,24 +279,29 @@ function TabBody({
       </Suspense>
     );
   return (
-    <Panel
-      flush
-      title="Deployments"
-      id="deployments"
-      actions={<Command words={['status', project.name]} />}
-    >
-      <QueryBoundary query={deployments.query} what="the deployments">
-        {() => (
-          <Deployments
-            items={deployments.items}
-            more={deployments.more}
-            stopped={project.stopped}
-            label={`Deployments of ${project.name}`}
-            empty={['deploy', '--project', project.name]}
-          />
-        )}
-      </QueryBoundary>
-    </Panel>
+    <Column>
+      <Suspense fallback={<SkeletonLines />}>
+        <Instances project={project} />
+      </Suspense>
+      <Panel
+        flush
+        title="Deployments"
+        id="deployments"
+        actions={<Command words={['status', project.name]} />}
+      >
+        <QueryBoundary query={deployments.query} what="the deployments">
+          {() => (
+            <Deployments
+              items={deployments.items}
+              more={deployments.more}
+              stopped={project.stopped}
+              label={`Deployments of ${project.name}`}
+              empty={['deploy', '--project', project.name]}
+            />
+          )}
+        </QueryBoundary>
+      </Panel>
+    </Column>
   );
 }
 

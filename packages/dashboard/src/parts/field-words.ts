@@ -41,6 +41,23 @@ export const WORDS: Readonly<Record<string, Words>> = {
     label: 'Replace',
     help: 'rolling: the new version starts beside the old one; recreate: the old one stops first',
   },
+  processes: { label: 'Instances' },
+  web: { label: 'Number of instances' },
+  spread: {
+    label: 'Spread of instances',
+    help:
+      'nodes: each instance gets a node of its own while there are enough; pack: the score alone ' +
+      'decides; takes effect with the next instance',
+  },
+  sticky: {
+    label: 'Sticky: a cookie keeps a visitor on one instance; takes effect at once',
+  },
+  on_node_lost: {
+    label: 'On a lost node',
+    help:
+      'move: its instances start on another node; wait: they wait for the node; takes effect at ' +
+      'once',
+  },
   on_dataset_change: {
     label: 'On dataset change',
     help: 'what a new version of a dataset does: an event (tell), or also a deployment',

@@ -14,6 +14,7 @@ export const ELSEWHERE = {
   volumes: 'data',
   members: 'members',
   domains: 'domains',
+  processes: 'deployments',
 } as const;
 type Elsewhere = keyof typeof ELSEWHERE;
 export type FormField = Exclude<keyof ProjectPatch, Elsewhere>;

@@ -3,7 +3,7 @@ import type { Certificate } from '@berth/wire/certificate';
 import type { DatasetState } from '@berth/wire/dataset';
 import type { Health } from '@berth/wire/deployment';
 import type { Node } from '@berth/wire/node';
-import type { DeploymentState } from '@berth/wire/vocabulary';
+import type { DeploymentState, InstanceState } from '@berth/wire/vocabulary';
 import { type Mark, Status } from '../ui/status.tsx';
 
 const DEPLOYMENT: Record<DeploymentState, Mark> = {
@@ -34,10 +34,30 @@ const HEALTH: Record<Health['status'], Mark> = {
   unhealthy: 'bad',
   unknown: 'off',
   drifted: 'warn',
+  degraded: 'warn',
 };
 export const HealthStatus = ({ health }: { health: Health }) => (
   <Status mark={HEALTH[health.status]}>{health.status}</Status>
 );
+
+export const INSTANCE_MARKS: Record<InstanceState, Mark> = {
+  waiting: 'warn',
+  starting: 'busy',
+  serving: 'ok',
+  unhealthy: 'bad',
+  lost: 'bad',
+  draining: 'busy',
+  ended: 'ended',
+};
+export const INSTANCE_WORDS: Record<InstanceState, string> = {
+  waiting: 'waiting for a node',
+  starting: 'starting',
+  serving: 'serving',
+  unhealthy: 'not answering',
+  lost: 'lost with its node',
+  draining: 'draining',
+  ended: 'ended',
+};
 
 export function NodeStatus({
   node,

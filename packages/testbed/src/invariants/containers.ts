@@ -7,8 +7,8 @@ type Container = Of<'container'>;
 type Seen = {
   /** Addresses that agents reported, by project and by deployment. */
   reported: Map<string, Set<string>>;
-  /** Routes of each proxy now: project -> address. */
-  served: Map<string, Record<string, string>>;
+  /** Routes of each proxy now: project -> addresses. */
+  served: Map<string, Record<string, readonly string[]>>;
   /** Projects whose page each proxy shows. */
   pages: Map<string, readonly string[]>;
   /** Every address to which a proxy ever sent requests of a project. */
@@ -26,6 +26,8 @@ type Seen = {
   causes: Map<string, Container['cause']>;
   /** Projects that people can have made stop-first. */
   maybeSingle: Set<string>;
+  /** Deployments that another one replaced. */
+  retired: Set<string>;
   /** The first read of each deployment that says that it runs. */
   liveSince: Map<string, Of<'read'>>;
 };
@@ -37,6 +39,8 @@ type Overview = {
   single: ReadonlySet<string>;
   /** Deployments that must run alone. */
   alone: ReadonlySet<string>;
+  /** Projects that people scaled. */
+  scaled: ReadonlySet<string>;
 };
 
 export function checkContainersAndRoutes(facts: HistoryFacts): void {
@@ -53,6 +57,7 @@ export function checkContainersAndRoutes(facts: HistoryFacts): void {
     users: new Map(),
     causes: new Map(),
     maybeSingle: new Set(),
+    retired: new Set(),
     liveSince: new Map(),
   };
   const overview: Overview = {
@@ -62,6 +67,7 @@ export function checkContainersAndRoutes(facts: HistoryFacts): void {
     ),
     single: new Set(all('single_writer').map((e) => e.project)),
     alone: new Set(all('listed').flatMap((e) => (e.alone === true ? [e.deployment] : []))),
+    scaled: new Set(all('scaling').map((e) => e.project)),
   };
   for (const e of history) {
     if (e.type === 'container') containerChanged(facts, overview, seen, e);
@@ -82,6 +88,9 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
       upsert(seen.reported, e.project).add(e.address);
       upsert(seen.reported, e.deployment).add(e.address);
       return;
+    case 'moved':
+      if (e.to === 'retired') seen.retired.add(e.deployment);
+      return;
     case 'serving':
       seen.upSince = e.at;
       return;
@@ -101,7 +110,10 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
 }
 
 function routesChanged({ broken }: HistoryFacts, seen: Seen, e: Of<'routed'>): void {
-  for (const [project, address] of Object.entries(e.routes)) {
+  const routes = addressesOf(e);
+  for (const [project, address] of Object.entries(routes).flatMap(([id, all]) =>
+    all.map((one) => [id, one] as const),
+  )) {
     if (seen.reported.get(project)?.has(address) !== true)
       broken(
         'route-observed',
@@ -110,9 +122,14 @@ function routesChanged({ broken }: HistoryFacts, seen: Seen, e: Of<'routed'>): v
       );
     upsert(seen.everServed, project).add(address);
   }
-  seen.served.set(e.proxy, e.routes);
+  seen.served.set(e.proxy, routes);
   seen.pages.set(e.proxy, e.pages ?? []);
 }
+
+const addressesOf = ({ routes, servers }: Of<'routed'>): Record<string, readonly string[]> => ({
+  ...Object.fromEntries(Object.entries(routes).map(([project, address]) => [project, [address]])),
+  ...servers,
+});
 
 function deploymentRuns({ broken }: HistoryFacts, seen: Seen, e: Of<'read'>): void {
   const addresses = seen.reported.get(e.deployment) ?? new Set();
@@ -146,9 +163,9 @@ function checkServed({ accepted, broken }: HistoryFacts, seen: Seen, e: Of<'serv
 function containerChanged(facts: HistoryFacts, overview: Overview, seen: Seen, e: Container): void {
   const isAlone =
     e.alone === true || overview.alone.has(e.deployment) || overview.single.has(e.project);
-  if (e.change === 'started' && isAlone) startedAlone(facts, seen, e);
+  if (e.change === 'started' && isAlone) startedAlone(facts, overview, seen, e);
   if (isDown(e) && !isDownOnRequest(facts, overview, seen, e)) {
-    checkRoutesTo(facts, seen, e);
+    checkRoutesTo(facts, overview, seen, e);
     checkStillNeeded(facts, overview, seen, e);
   }
   if (e.change === 'moved') seen.moved.add(e.container);
@@ -187,7 +204,15 @@ function isDownOnRequest(
 }
 
 /** Finds proxies that still send requests to the container that ended. */
-function checkRoutesTo({ reads, broken }: HistoryFacts, seen: Seen, e: Container): void {
+function checkRoutesTo(
+  { reads, broken }: HistoryFacts,
+  { scaled }: Overview,
+  seen: Seen,
+  e: Container,
+): void {
+  // An instance of the version that serves does not wait for a proxy that is cut off: see
+  // `scale-serves`.
+  if (scaled.has(e.project) && !seen.retired.has(e.deployment)) return;
   // A version that never ran is withdrawn even while an unreachable proxy can still have its route.
   const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
   // An engine that restarts gives the port of one version to another one: the route still means the
@@ -197,7 +222,7 @@ function checkRoutesTo({ reads, broken }: HistoryFacts, seen: Seen, e: Container
     (seen.users.get(e.address ?? '') ?? []).some((deployment) => deployment !== e.deployment);
   if (!wasLive || isLent || e.address === null) return;
   for (const [proxy, routes] of seen.served)
-    if (routes[e.project] === e.address)
+    if (routes[e.project]?.includes(e.address) === true)
       broken(
         'old-serves',
         e.at,
@@ -231,11 +256,25 @@ function checkStillNeeded(
     );
 }
 
-function startedAlone({ isGone, broken }: HistoryFacts, seen: Seen, e: Container): void {
+function startedAlone(
+  { isGone, broken }: HistoryFacts,
+  { alone, scaled, single }: Overview,
+  seen: Seen,
+  e: Container,
+): void {
   // The node was deleted by force: its agent could not be informed in time.
   if (isGone(e.node, e.at)) return;
-  const other = [...seen.containers.values()].find(
+  const present = [...seen.containers.values()].filter(
     (c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at),
+  );
+  // A project without data of its own may run several instances of one version, and a further one
+  // may start where a version that need not be alone has started beside it.
+  const isOneOfMany = scaled.has(e.project) && !single.has(e.project);
+  const runsAlready = isOneOfMany && present.some((c) => c.deployment === e.deployment);
+  const other = present.find(
+    (c) =>
+      !(isOneOfMany && c.deployment === e.deployment) &&
+      !(runsAlready && c.alone !== true && !alone.has(c.deployment)),
   );
   const free: readonly string[] = ['contract', 'hand'];
   if (other !== undefined && !free.includes(e.cause) && !free.includes(other.cause))
@@ -253,7 +292,8 @@ function checkEnd(facts: HistoryFacts, seen: Seen, at: number): void {
   );
   checkStopped(facts, seen, at, remaining);
   for (const [project, containers] of groupBy(remaining, (c) => c.project)) {
-    if (containers.length > 1)
+    const wanted = facts.all('wants').find((e) => e.project === project)?.count ?? 1;
+    if (containers.length > wanted)
       facts.broken(
         'one-serving',
         at,
@@ -279,12 +319,12 @@ function checkRemaining(
       at,
       `a container of deployment ${deployment} is left, which is ${state ?? 'unknown'}`,
     );
-  else if (!routes.every((route) => route === address))
+  else if (address === null || !routes.every((route) => route?.includes(address) === true))
     broken(
       'running-is-routed',
       at,
       `deployment ${deployment} runs at ${address}, and a proxy sends requests to ` +
-        routes.map((route) => route ?? 'nobody').join(', '),
+        routes.map((route) => route?.join(' ') ?? 'nobody').join(', '),
     );
 }
 
@@ -327,7 +367,7 @@ function checkStopAtProxies(
       broken(
         'stop-rests',
         at,
-        `project ${project} is stopped, and ${proxy} sends requests to ${routes[project]}`,
+        `project ${project} is stopped, and ${proxy} sends requests to ${routes[project].join(', ')}`,
       );
     if (hasPage !== isStopped && (hasPage || runs))
       broken(

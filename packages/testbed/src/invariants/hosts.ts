@@ -7,6 +7,15 @@ import { groupBy, type HistoryFacts, type Of, upsert } from './facts.ts';
  */
 const TOLD_MS = 5_000;
 
+/** Each address with its project. */
+type Routes = readonly (readonly [project: string, address: string])[];
+const routesOf = ({ routes, servers = {} }: Of<'routed'>): Routes => [
+  ...Object.entries(routes).filter(([project]) => servers[project] === undefined),
+  ...Object.entries(servers).flatMap(([project, all]) =>
+    all.map((address) => [project, address] as const),
+  ),
+];
+
 /**
  * Compares every route with the container that has its address at that moment. A port that an agent
  * chose must always lead to its own project. A port that the engine chose, and an address that
@@ -16,7 +25,7 @@ const TOLD_MS = 5_000;
 export function checkHosts({ history, all, broken }: HistoryFacts): void {
   const present = new Map<string, Of<'container'>>();
   const machines = new Map<string, Set<string>>();
-  const served = new Map<string, Record<string, string>>();
+  const served = new Map<string, Routes>();
   /** Address, and the time since which the control plane knows whose container is there. */
   const told = new Map<string, number>();
   const sending = new Map<string, Of<'reporting'>>();
@@ -36,7 +45,7 @@ export function checkHosts({ history, all, broken }: HistoryFacts): void {
     (machines.get(address?.slice(0, address.lastIndexOf(':')) ?? '')?.size ?? 1) < 2;
   const compare = (at: number, toldBefore: number, asking: string | null = null): void => {
     for (const [proxy, routes] of served)
-      for (const [project, address] of Object.entries(routes)) {
+      for (const [project, address] of routes) {
         const other = present.get(address);
         if (other === undefined || other.project === project) continue;
         // A proxy that is cut off can still have the configuration from before.
@@ -66,16 +75,16 @@ export function checkHosts({ history, all, broken }: HistoryFacts): void {
       const { project, address } = sending.get(e.task) ?? { project: '', address: null };
       if (address !== null) tell(project, address, e.at);
     } else if (e.type === 'routed') {
-      const owners = groupBy(Object.entries(e.routes), ([, address]) => address);
+      const owners = groupBy(routesOf(e), ([, address]) => address);
       for (const [address, projects] of owners)
-        if (projects.length > 1)
+        if (new Set(projects.map(([id]) => id)).size > 1)
           broken(
             'own-host',
             e.at,
             `${e.proxy} has one address, ${address}, for the projects ` +
               projects.map(([id]) => id).join(' and '),
           );
-      served.set(e.proxy, e.routes);
+      served.set(e.proxy, routesOf(e));
       compare(e.at, (e.asked ?? e.at) - toldMs, e.proxy);
     } else if (e.type === 'shown' && e.by !== e.project)
       broken('own-host', e.at, `the host of project ${e.project} was answered by ${e.by}`);

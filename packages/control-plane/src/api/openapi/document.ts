@@ -28,6 +28,7 @@ const TAGS: Record<string, string> = {
   projects: 'Projects and their settings',
   hooks: 'Deliveries of forges',
   deployments: 'Deployments, their events and logs',
+  instances: 'Containers of projects, one for each instance',
   placement: 'Preview of the node that a project would get, with scores',
   nodes: 'Machines, their containers and cached datasets',
   datasets: 'Datasets, their versions and history',

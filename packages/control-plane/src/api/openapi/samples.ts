@@ -98,6 +98,9 @@ const TEXTS: Record<string, string> = {
 };
 /** Keys of objects by field name; `API_URL` for all others. */
 const KEYS: Record<string, string> = {
+  // The body of a scale has no name.
+  '': 'web',
+  refused: 'cordoned',
   labels: 'zone',
   admin_labels: 'zone',
   devices: 'nvidia.com/gpu',
@@ -154,6 +157,11 @@ const TOGETHER: readonly { having: readonly string[]; values: Record<string, unk
       cause: 'settings_changed',
     },
   },
+  {
+    having: ['process', 'number', 'state'],
+    values: { process: 'web', number: 2, state: 'serving', node_name: 'node-2', detail: null },
+  },
+  { having: ['name', 'count'], values: { name: 'web', count: 3 } },
   {
     having: ['kind', 'text'],
     values: {

@@ -3,13 +3,8 @@ import { defined } from '@berth/kit/defined';
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
-import type { InstanceRecord } from '../../domain/deployments/instance.ts';
 import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
-import type {
-  DeploymentRecord,
-  DeploymentSummary,
-  NodeRecord,
-} from '../../domain/platform/records.ts';
+import type { DeploymentRecord, DeploymentSummary } from '../../domain/platform/records.ts';
 import type {
   DeploymentFilter,
   DeploymentStore,
@@ -21,6 +16,7 @@ import { type Define, SENT, type Call } from '../define.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { createHoldWhile, type HoldWhile } from '../hold-while.ts';
 import type { Holds } from '../long-poll.ts';
+import { instancesWithNodes } from './instances.ts';
 import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import {
@@ -132,24 +128,15 @@ async function view(deps: Deps, record: DeploymentRecord): Promise<Deployment> {
   const contextOf = await contextsOf(deps, [summary], record.status === 'running' ? [record] : []);
   const events = await deps.deployments.events([record.id]);
   const status = await deps.commitStatuses.ofDeployment(record.id);
-  const others = await deps.instances.ofDeployments([record.id]);
+  const instances = await instancesWithNodes(deps, [record]);
   return deploymentView(
     record,
     events.get(record.id) ?? [],
     contextOf(summary),
     deps.settings,
     status,
-    { others, nodes: await nodesOf(deps, record, others) },
+    instances(record),
   );
-}
-
-async function nodesOf(
-  { nodes }: Pick<Deps, 'nodes'>,
-  { node_id }: DeploymentRecord,
-  others: readonly InstanceRecord[],
-): Promise<Map<string, NodeRecord>> {
-  const ids = new Set([node_id, ...others.map((one) => one.node_id)].filter((id) => id !== null));
-  return new Map((await nodes.getMany([...ids])).map((node) => [node.id, node]));
 }
 
 type Creating = {

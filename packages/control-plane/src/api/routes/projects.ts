@@ -103,28 +103,44 @@ async function publishRoutes(deps: Deps): Promise<void> {
     );
 }
 
-/** Sets counts of processes, and starts or ends instances of the version that serves. */
-async function scaleProject(deps: Deps, call: Call<'scaleProject'>): Promise<Project> {
-  const { processes } = await deps.projects.get(call.params.id);
-  const unknown = Object.keys(call.body).filter(
-    (name) => !processes.some((process) => process.name === name),
-  );
-  if (unknown.length > 0)
-    throw new DomainError(
-      'validation',
-      `the project has no process ${unknown.join(', ')}; it has ` +
-        processes.map(({ name }) => name).join(', '),
-      unknown.map((field) => ({ field, rule: 'exists', message: 'no process has this name' })),
-    );
-  return change(
+/**
+ * Sets counts of processes, and starts or ends instances of the version that serves. Without such a
+ * version, the next deployment or start takes the counts.
+ */
+const scaleProject = (deps: Deps, call: Call<'scaleProject'>): Promise<Project> =>
+  change(
     deps,
     { ...call, ifMatch: undefined },
     {},
     {
+      check: ({ processes }) => refuseUnknownProcesses(call.body, processes),
       counts: call.body,
     },
   );
+
+function refuseUnknownProcesses(counts: Scale, processes: ProjectSettings['processes']): void {
+  const processNames = processes.map(({ name }) => name);
+  throwIfAny(
+    Object.keys(counts)
+      .filter((name) => !processNames.includes(name))
+      .map((field) => ({
+        field,
+        rule: 'exists',
+        message: `the project has no process of this name; it has ${processNames.join(', ')}`,
+      })),
+  );
 }
+
+/** Names the process instead of its place in the list, because a scale sends counts by name. */
+const problemsOfCounts = (
+  problems: readonly FieldProblem[],
+  processes: ProjectSettings['processes'],
+): FieldProblem[] =>
+  problems.map((problem) => {
+    const place = /^processes\[(\d+)\]/.exec(problem.field)?.[1];
+    const field = place === undefined ? undefined : processes[Number(place)]?.name;
+    return { ...problem, field: field ?? problem.field };
+  });
 
 /** Converts a project and sets its ETag. */
 async function view(
@@ -181,7 +197,10 @@ async function change(
               : withPaths(datasets, present.datasets, rules.datasetName),
         }),
       };
-      throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
+      const problems = projectProblems(changed, { ...present, ...changed }, rules);
+      throwIfAny(
+        counts === undefined ? problems : problemsOfCounts(problems, changed.processes ?? []),
+      );
       requireIfMatch(call)(present);
       return changed;
     },
@@ -195,7 +214,7 @@ async function change(
   );
   // Check waiting pushes again with the new settings.
   if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) deps.changes.notify('work');
-  if (given.auth_required !== undefined || domains !== undefined) await publishRoutes(deps);
+  if (PUBLISHED.some((name) => given[name] !== undefined)) await publishRoutes(deps);
   if (processes !== undefined || counts !== undefined) await scaleRunning(deps, project);
   return view(deps, project, call);
 }
@@ -310,6 +329,8 @@ async function deleteProject(deps: Deps, call: Call<'deleteProject'>) {
   };
 }
 
+/** Settings of the route that the proxy gets at once. */
+const PUBLISHED = ['auth_required', 'domains', 'sticky'] as const;
 /** Settings that decide whether a push deploys. */
 const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
 

@@ -1,4 +1,6 @@
 /** Interface to the instances in the database. Implemented in store/. */
+import type { ProjectAccess } from '../identity/access.ts';
+import type { Page, Paged } from '../platform/page.ts';
 import type { InstanceRecord } from './instance.ts';
 
 /** An instance, the first one or another one, on a node. */
@@ -12,6 +14,9 @@ export type UnmovedInstance = {
   /** True: it is lost and waits for its node, because `on_node_lost` is `wait`. */
   is_lost: boolean;
 };
+
+/** `node_id`: only deployments with an instance on this node. */
+export type InstanceFilter = { project_id?: string; node_id?: string };
 
 export type InstanceStore = {
   /** Returns the instances beside the first one, by number. */
@@ -31,6 +36,15 @@ export type InstanceStore = {
    * were lost, without those that already have. Stopped and deleted projects have none.
    */
   unmoved(nodeIds: readonly string[]): Promise<UnmovedInstance[]>;
+  /**
+   * Lists the deployments that have instances, with the names of their projects, by these names.
+   * `access`: only projects that this caller can see.
+   */
+  list(
+    filter: InstanceFilter,
+    page: Page,
+    access: ProjectAccess | undefined,
+  ): Promise<Paged<{ deployment_id: string; project: string }>>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
    * instances beside the first one; `count`: how many `web` instances the project wants.

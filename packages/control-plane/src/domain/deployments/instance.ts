@@ -104,6 +104,55 @@ export const isMovable = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'serving' || state === 'unhealthy';
 
 /**
+ * Returns all instances of a deployment by number. A deployment that neither starts nor runs has
+ * none, and the first instance of a stopped one has ended.
+ */
+export const allInstances = (
+  d: DeploymentRecord,
+  others: readonly InstanceRecord[],
+): InstanceRecord[] =>
+  d.status === 'deploying' || d.status === 'running'
+    ? [...firstInstance(d), ...others].toSorted((a, b) => a.number - b.number)
+    : [];
+
+/** Returns the first instance, which is the deployment itself, as a record; empty if it has none. */
+function firstInstance(d: DeploymentRecord): InstanceRecord[] {
+  // Only a running deployment that is stopped has no health.
+  if (d.node_id === null || (d.status === 'running' && d.health === null)) return [];
+  return [
+    {
+      id: d.instance_id ?? d.id,
+      project_id: d.project_id,
+      deployment_id: d.id,
+      process: WEB,
+      number: d.instance_number,
+      labelled: d.instance_id !== null,
+      node_id: d.node_id,
+      host_port: d.host_port,
+      container_id: d.container_id,
+      losses: [],
+      placement: d.placement,
+      created_at: d.created_at,
+      ...firstState(d),
+    },
+  ];
+}
+
+function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail' | 'since'> {
+  const { health } = d;
+  const since = health?.since ?? d.state_since;
+  const detail = health?.detail ?? null;
+  if (d.lost_since !== null) return { state: 'lost', detail, since: d.lost_since };
+  if (health?.status === 'unknown') return { state: 'lost', detail, since };
+  if (health?.status === 'unhealthy') return { state: 'unhealthy', detail, since };
+  if (d.status === 'deploying' && d.host_port === null)
+    return { state: 'starting', detail: null, since };
+  // `degraded` and `drifted` are about other things than this instance.
+  const serves = health === null || health.status === 'healthy';
+  return { state: 'serving', detail: null, since: serves ? since : (d.finished_at ?? since) };
+}
+
+/**
  * Returns the name that the container of an instance gets after the switch. The first `web` instance
  * on a machine has the name of the contract.
  */

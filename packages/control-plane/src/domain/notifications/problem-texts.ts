@@ -80,7 +80,17 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
         project_ids,
       },
     });
-  } else if (running.health === 'healthy' || running.health === 'drifted')
+  } else if (running.health === 'degraded')
+    // Requests are answered. The notification of a lost node tells why instances are missing.
+    observations.push(
+      gone(
+        'unhealthy',
+        id,
+        `${name} answers again: ${clip(running.detail) ?? 'degraded'}`,
+        project_ids,
+      ),
+    );
+  else if (running.health === 'healthy' || running.health === 'drifted')
     observations.push(gone('unhealthy', id, `${name} is healthy`, project_ids));
   return observations;
 }

@@ -1,0 +1,138 @@
+/**
+ * People who scale projects while everything else happens, and machines that are silent for longer
+ * than FAILOVER_AFTER. Only some runs have them. A source of chance of its own leaves the other
+ * decisions of the seed as they are.
+ */
+import type { History } from '@berth/testbed/history';
+import type { Agent } from './agent.ts';
+import type { ControlPlane } from './front.ts';
+import type { Network } from './network.ts';
+import type { Random } from './random.ts';
+import type { Life, World } from './world.ts';
+
+/** Time in which the containers of these projects drain. */
+export const SCALED_DRAIN_S = 5;
+const MAX_COUNT = 4;
+
+export type Scaling = {
+  /** Gives projects their first number of instances. */
+  prepare(): Promise<void>;
+  begin(forMs: number): void;
+  end(): void;
+  /** Most nodes take work again, so that there is room for every instance. */
+  giveRoom(): Promise<void>;
+};
+
+export function createScaling(deps: {
+  world: World;
+  history: History;
+  controlPlane: ControlPlane;
+  network: Pick<Network, 'split'>;
+  agents: readonly Agent[];
+  projects: ReadonlyMap<string, string>;
+  random: Random;
+  /** Time after which a silent node counts as lost; null: no machine is silent for so long. */
+  silentMs: number | null;
+  /** Share of the acts in which machines become silent. */
+  losses: number;
+}): Scaling {
+  const { world, history, controlPlane, network, agents, projects, random, silentMs } = deps;
+  const life: Life = { name: 'people who scale', alive: true };
+  const heal: (() => void)[] = [];
+
+  async function scale(project: string): Promise<void> {
+    const count = random.int(1, MAX_COUNT);
+    history.record({ type: 'scaling', project, count, drain_ms: SCALED_DRAIN_S * 1_000 });
+    await controlPlane.ask(life, async ({ stores, driver }) => {
+      const processes = [{ name: 'web', count }];
+      await stores.projects.patch(project, { processes }, world.now());
+      // A control plane that dies here leaves the rest to its loop.
+      if (random.chance(0.2)) return;
+      const running = (await stores.projects.runningDeployments([project])).get(project);
+      if (running !== undefined) await driver.advance(running, { type: 'scaled' });
+    });
+  }
+
+  function forAWhile(ms: number, undo: () => void): void {
+    let isOver = false;
+    const once = (): void => {
+      if (isOver) return;
+      isOver = true;
+      undo();
+    };
+    heal.push(once);
+    world.after(ms, life, once);
+  }
+
+  /** The machine is cut off, its agent is dead, or its power is off. */
+  function silence(agent: Agent, ms: number): void {
+    const how = random.next();
+    if (how < 0.45) {
+      network.split.add(agent.hostname);
+      forAWhile(ms, () => network.split.delete(agent.hostname));
+    } else if (how < 0.75) {
+      agent.kill();
+      forAWhile(ms, () => agent.start());
+    } else {
+      if (agent.engine.isOff()) return;
+      agent.kill();
+      agent.engine.cutPower();
+      forAWhile(ms, () => {
+        agent.engine.powerOn();
+        agent.start();
+      });
+    }
+  }
+
+  function loseMachines(): void {
+    if (silentMs === null) return;
+    const machines = agents.filter(({ role }) => role === 'deploy');
+    const number = random.chance(0.2) ? random.int(1, machines.length) : 1;
+    for (let n = 0; n < number; n++) {
+      const agent = random.maybe(machines);
+      // Often it returns just when its instances move.
+      const ms = silentMs + random.int(-2_000, random.chance(0.5) ? 6_000 : 30_000);
+      if (agent !== undefined) silence(agent, ms);
+    }
+  }
+
+  return {
+    async prepare() {
+      for (const project of projects.keys())
+        if (random.chance(0.7)) await scale(project).catch(ignoreErrors);
+    },
+    begin(forMs) {
+      for (let t = random.int(0, 5_000); t < forMs; t += random.int(2_000, 9_000))
+        world.after(t, life, () => {
+          if (random.chance(deps.losses)) return loseMachines();
+          const project = random.maybe([...projects.keys()]);
+          if (project !== undefined) scale(project).catch(ignoreErrors);
+        });
+    },
+    end() {
+      life.alive = false;
+      for (const undo of heal) undo();
+    },
+    async giveRoom() {
+      const rest: Life = { name: 'people who give room', alive: true };
+      for (let tries = 0; tries < 5; tries++)
+        try {
+          return await controlPlane.ask(rest, async ({ stores, changes }) => {
+            for (const node of await stores.nodes.all('deploy')) {
+              if (node.deleting_at !== null || node.schedulable || random.chance(0.2)) continue;
+              await stores.nodes.setDrain(node.id, null, node.drain);
+              await stores.nodes.setSchedulable(node.id, true);
+            }
+            changes.notify('work');
+          });
+        } catch (error) {
+          ignoreErrors(error);
+        }
+    },
+  };
+}
+
+/** Refused changes and lost answers. */
+function ignoreErrors(error: unknown): void {
+  if (!(error instanceof Error)) throw error;
+}

@@ -1,0 +1,128 @@
+/** The instances of a project, and how many of them run. */
+import type { Deployment } from '@berth/wire/deployment';
+import type { PlacedInstance } from '@berth/wire/instance';
+import { MAX_COUNT, type Project } from '@berth/wire/project';
+import { useState } from 'react';
+import { useApiMutation } from '../../api/mutations.ts';
+import { useApiQuery } from '../../api/queries.ts';
+import { Command } from '../../parts/command.tsx';
+import { InstancesOfProject } from '../../parts/instances.tsx';
+import { useProjectReasons } from '../../parts/permissions.ts';
+import { fieldErrors, FormProblem } from '../../parts/problem.tsx';
+import { QueryBoundary } from '../../parts/query-boundary.tsx';
+import { Button } from '../../ui/controls.tsx';
+import { NumberField } from '../../ui/fields.tsx';
+import { Column, Panel, Row } from '../../ui/layout.tsx';
+import { Text } from '../../ui/text.tsx';
+
+const WEB = 'web';
+
+export const countOf = ({ processes }: Pick<Project, 'processes'>): number =>
+  processes.find(({ name }) => name === WEB)?.count ?? 1;
+
+/** Returns how many instances serve, in words: `2 of 3 instances serve`. */
+export function servingText(instances: readonly PlacedInstance[], wanted: number): string {
+  const serving = instances.filter(({ state }) => state === 'serving').length;
+  const all = Math.max(wanted, serving);
+  if (all === 1) return serving === 1 ? '1 instance serves' : 'the instance does not serve';
+  return `${serving} of ${all} instances serve`;
+}
+
+export function Instances({ project }: { project: Project }) {
+  const id = project.running_deployment_id;
+  const running = useApiQuery(
+    'getDeployment',
+    { params: { id: id ?? '' } },
+    { enabled: id !== null && !project.stopped },
+  );
+  return (
+    <Panel title="Instances" id="instances" actions={<Command words={['ps', project.name]} />}>
+      <Column gap="sm">
+        <ScaleForm key={countOf(project)} project={project} />
+        {id === null || project.stopped ? (
+          <Text tone="quiet">{whenText(project)}</Text>
+        ) : (
+          <QueryBoundary query={running} what="the instances">
+            {(deployment) => <RunningInstances project={project} deployment={deployment} />}
+          </QueryBoundary>
+        )}
+      </Column>
+    </Panel>
+  );
+}
+
+const whenText = ({ stopped }: Project): string =>
+  stopped
+    ? 'The project is stopped. The number takes effect when it starts.'
+    : 'Nothing runs yet. The number takes effect with the first deployment.';
+
+type RunningProps = { project: Project; deployment: Deployment };
+/** Shows the table only for several instances: one instance is in the lead of the page. */
+function RunningInstances({ project, deployment: { instances } }: RunningProps) {
+  const wanted = countOf(project);
+  return (
+    <>
+      <Text tone="quiet">{servingText(instances, wanted)}.</Text>
+      {(instances.length > 1 || wanted > 1) && <InstancesOfProject instances={instances} />}
+    </>
+  );
+}
+
+/** Returns why the number cannot be set, as the end of a sentence; null if it can. */
+export function whyNotCount(count: number | null, project: Pick<Project, 'processes'>) {
+  if (count === null) return 'enter a number';
+  if (!Number.isInteger(count) || count < 1 || count > MAX_COUNT)
+    return `enter a whole number from 1 to ${MAX_COUNT}`;
+  return count === countOf(project) ? 'it has this number already' : null;
+}
+
+/** Returns why a project can have one instance only; null if it can have more. */
+export const whyOnlyOne = ({
+  volumes,
+  datasets,
+  requires,
+}: Pick<Project, 'volumes' | 'datasets' | 'requires'>) => {
+  const only = 'so it can have one instance only: two would write at once';
+  if (Object.keys(requires.devices ?? {}).length > 0)
+    return 'it requires devices, so it can have one instance only';
+  if (volumes.length > 0) return `it has volumes, ${only}`;
+  return datasets.some(({ mode }) => mode === 'readwrite')
+    ? `it writes to a dataset, ${only}`
+    : null;
+};
+
+function ScaleForm({ project }: { project: Project }) {
+  const [count, setCount] = useState<number | null>(countOf(project));
+  const scale = useApiMutation('scaleProject');
+  const errors = fieldErrors(scale.error);
+  const tooMany = count !== null && count > 1 ? whyOnlyOne(project) : null;
+  const reason = useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project);
+  const send = (): void => {
+    if (reason !== null || scale.busy || count === null) return;
+    void scale.run({ params: { id: project.id }, body: { [WEB]: count } });
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <Row align="end">
+        <NumberField
+          label="Number of instances"
+          help="takes effect at once, without a deployment"
+          value={count}
+          onChange={setCount}
+          min={1}
+          max={MAX_COUNT}
+          error={errors['web']}
+        />
+        <Button type="submit" reason={reason} busy={scale.busy}>
+          Scale
+        </Button>
+      </Row>
+      <FormProblem error={scale.error} what="The change" fields={['web']} />
+    </form>
+  );
+}
