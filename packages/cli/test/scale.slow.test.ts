@@ -91,7 +91,7 @@ test('ps lists instances with their node, state and version', async () => {
 test('scale down, and --no-wait: the count is stored, and the command ends', async () => {
   const down = await who.berth(['scale', 'web=1', '--project', 'shop', '--wait']);
   expect(down).toMatchObject({ code: 0, out: 'shop serves with web=1\n' });
-  expect(down.err).toMatch(/web 3 ended/);
+  expect(down.err).toMatch(/web 3 drains on node-[23]/);
   const stored = await who.berth(['scale', 'web=2', '--project', 'shop', '--no-wait', '--json']);
   expect(JSON.parse(stored.out)).toMatchObject({ processes: [{ name: 'web', count: 2 }] });
   expect((await who.berth(['scale', 'web=1', '--project', 'shop'])).out).toBe('shop wants web=1\n');
