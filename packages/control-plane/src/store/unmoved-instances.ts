@@ -2,7 +2,6 @@
 import { isWanted, WEB } from '../domain/deployments/instance.ts';
 import type { UnmovedInstance } from '../domain/deployments/instance-store.ts';
 import type { Db } from './engine/tables.ts';
-import { instancesOf } from './instances.ts';
 
 /** Maximum number of ids in one query. */
 const AT_ONCE = 200;
@@ -41,9 +40,7 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
     .orderBy('i.number')
     .execute();
   const lost = others.filter(({ state }) => state === 'lost');
-  const wanted = (await instancesOf(db, [...new Set(lost.map((i) => i.deployment_id))])).filter(
-    isWanted,
-  );
+  const wanted = await wantedOf(db, [...new Set(lost.map((i) => i.deployment_id))]);
   const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
     number === first ||
     wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
@@ -53,4 +50,17 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
       .filter((other) => other.state !== 'lost' || !isReplaced(other))
       .map(({ state, first: _, ...other }) => ({ ...other, is_lost: state === 'lost' })),
   ].flatMap(({ node_id, ...one }) => (node_id === null ? [] : [{ node_id, ...one }]));
+}
+
+async function wantedOf(
+  db: Db,
+  deployments: string[],
+): Promise<{ deployment_id: string; number: number }[]> {
+  if (deployments.length === 0) return [];
+  const rows = await db
+    .selectFrom('instances')
+    .select(['deployment_id', 'number', 'state'])
+    .where('deployment_id', 'in', deployments)
+    .execute();
+  return rows.filter(isWanted);
 }
