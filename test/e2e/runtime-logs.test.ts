@@ -36,6 +36,12 @@ while [ $i -lt 6000 ]; do
 done
 sleep 1000
 `;
+/** Prints its host name and a number. */
+const PAIR = `httpd -p 8080 -h /www
+me=$(hostname)
+i=0
+while true; do i=$((i+1)); echo "$me $i"; usleep 20000; done
+`;
 const appOf = (script: string) => ({
   Dockerfile:
     'FROM busybox:stable\nRUN mkdir /www\nCOPY run.sh /run.sh\nEXPOSE 8080\nCMD ["sh", ' +
@@ -141,7 +147,7 @@ describe.skipIf(reason !== undefined)(
       return viewer;
     }
 
-    async function createProject(name: string, script: string) {
+    async function createProject(name: string, script: string, count = 1) {
       const { url } = await world.git.createRepo(name, appOf(script));
       return world.berth.createProject({
         name,
@@ -149,6 +155,7 @@ describe.skipIf(reason !== undefined)(
         domain_prefix: name,
         drain_seconds: 0,
         stop_grace_seconds: 1,
+        processes: [{ name: 'web', count }],
       });
     }
     const containerOf = async (deployment: string): Promise<string> => {
@@ -186,6 +193,63 @@ describe.skipIf(reason !== undefined)(
       ] as const)
         expect(numbersOf(stream)).toEqual(Array.from({ length: 3_000 }, (_, i) => first + 2 * i));
       expect(viewer.marks).toBe(0);
+    });
+
+    it('two containers of a deployment on one node: each line has its instance, merged by time, and a resumed stream repeats and misses none', async () => {
+      const { berth, engine } = world;
+      const project = await createProject('pair', PAIR, 2);
+      const deployment = await berth.settled(await berth.deploy(project));
+      expect(deployment.status).toBe('running');
+      const containers = (await containerOf(deployment.id)).split('\n');
+      expect(containers).toHaveLength(2);
+      /** The number of the instance by the name that its container prints. */
+      const numbers = new Map<string, number>();
+      for (const container of containers) {
+        const [name, label] = await Promise.all([
+          engine.docker(['exec', container, 'hostname']),
+          engine.docker([
+            'inspect',
+            '--format',
+            '{{ index .Config.Labels "berth.number" }}',
+            container,
+          ]),
+        ]);
+        numbers.set(name.stdout.trim(), Number(label.stdout.trim() || '1'));
+      }
+      expect(new Set(numbers.values())).toEqual(new Set([1, 2]));
+
+      const viewer = follow(project.id);
+      for (const count of [200, 400, 600]) {
+        await waitFor(`${count} lines`, async () => viewer.lines.length >= count, {
+          deadlineMs: 60_000,
+        });
+        viewer.disconnect();
+      }
+      await waitFor('further lines', async () => viewer.lines.length >= 800, {
+        deadlineMs: 60_000,
+      });
+      const shown = viewer.lines.slice();
+      expect(viewer.marks).toBe(0);
+      for (const [name, number] of numbers) {
+        const own = shown.filter(({ text }) => text.startsWith(`${name} `));
+        expect(new Set(own.map(({ process, instance }) => `${process} ${instance}`))).toEqual(
+          new Set([`web ${number}`]),
+        );
+        const counted = own.map(({ text }) => Number(text.split(' ')[1]));
+        const [first = 0] = counted;
+        expect(counted).toEqual(counted.map((_, i) => first + i));
+      }
+      const times = shown.map(({ at }) => Date.parse(at));
+      const back = times.map((time, i) => Math.max(0, (times[i - 1] ?? time) - time));
+      expect(Math.max(...back)).toBeLessThan(1_000);
+
+      const params = { id: project.id };
+      const query = { instance: 2, tail: 50 };
+      const page = await berth.api.call('projectLogs', { params, query });
+      expect(page.lines).toHaveLength(50);
+      expect(new Set(page.lines.map(({ text }) => numbers.get(text.split(' ')[0] ?? '')))).toEqual(
+        new Set([2]),
+      );
     });
 
     it('each line arrives once, or a gap is marked, over restarts of each part; the ends of containers are kept', async () => {

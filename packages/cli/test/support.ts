@@ -50,6 +50,7 @@ export type RunOptions = {
   terminal?: Partial<Io['terminal']>;
   columns?: number;
   interrupted?: AbortSignal;
+  onOut?: (text: string) => void;
   onErr?: (text: string) => void;
   sleep?: Io['sleep'];
   now?: Io['now'];
@@ -69,7 +70,10 @@ export function person(): Person {
       const io: Io = {
         config: readConfig({ HOME: home, PATH: process.env['PATH'], ...given.env }),
         cwd: given.cwd ?? home,
-        out: (text) => void (out += text),
+        out(text) {
+          out += text;
+          given.onOut?.(text);
+        },
         err(text) {
           err += text;
           given.onErr?.(text);

@@ -3,6 +3,7 @@
  * /api/projects/{id}/metrics` (docs/runtime.md).
  */
 import { type Static, Type } from 'typebox';
+import { INSTANCE_QUERY, LabelledInstance } from './instance-fields.ts';
 import { ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
@@ -66,6 +67,7 @@ export const SentPoint = Type.Object({
     maximum: 86_400_000,
     description: 'time since the agent read the values',
   }),
+  instance: Type.Optional(LabelledInstance),
   ...VALUES,
 });
 export type SentPoint = Static<typeof SentPoint>;
@@ -79,7 +81,18 @@ export const AgentMetrics = Type.Object({
 /** `next_ms`: delay before the agent reads the next values, so that each minute has one point. */
 export const AgentMetricsAnswer = Type.Object({ stored: Type.Integer(), next_ms: Type.Number() });
 
-export const MetricPoint = Type.Object({ at: Time, deployment_id: Id, ...VALUES });
+/** The sum of the instances of a deployment that the request asks for. */
+export const MetricPoint = Type.Object({
+  at: Time,
+  deployment_id: Id,
+  process: Type.Optional(
+    Type.String({ description: 'absent: the point is a sum of several processes' }),
+  ),
+  instance: Type.Optional(
+    Type.Integer({ description: 'absent: the point is a sum of several instances' }),
+  ),
+  ...VALUES,
+});
 export type MetricPoint = Static<typeof MetricPoint>;
 
 export const MAX_METRIC_POINTS = 10_000;
@@ -108,9 +121,13 @@ export const METRIC_ROUTES = {
     scope: 'project',
     summary:
       'Get what the containers of a project use: CPU, memory, network, restarts; without ' +
-      '`from` the last hour',
+      '`from` the last hour; a point is the sum of the instances',
     params: ByName,
-    query: Type.Object({ from: Type.Optional(Time), to: Type.Optional(Time) }),
+    query: Type.Object({
+      from: Type.Optional(Time),
+      to: Type.Optional(Time),
+      ...INSTANCE_QUERY,
+    }),
     status: 200,
     answer: ProjectMetrics,
   },

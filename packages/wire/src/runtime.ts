@@ -5,6 +5,7 @@
  */
 import { type Static, Type } from 'typebox';
 import { EnginePosition, LogCursor } from './log-cursor.ts';
+import { INSTANCE_FIELDS, INSTANCE_QUERY, LabelledInstance } from './instance-fields.ts';
 import { ById, ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
 
@@ -31,6 +32,7 @@ export const RuntimeLine = Type.Object({
       'when the container wrote it, by the clock of its node; corrected if that clock is wrong',
   }),
   deployment_id: Id,
+  ...INSTANCE_FIELDS,
   stream: Stream,
   text: Type.String(),
 });
@@ -53,6 +55,8 @@ export type RuntimeLogs = Static<typeof RuntimeLogs>;
  */
 export type LostLines = {
   deployment_id: string;
+  process?: string;
+  instance?: number;
   /** Fixed text for clients of 0.1.0, which print it before "lines are missing here". */
   count: 'some';
   from: Time | null;
@@ -89,13 +93,19 @@ const exit = {
   truncated: Type.Boolean({ description: 'the container wrote older lines' }),
 };
 /** The end of a container: its exit code and its last lines. */
-export const ContainerExit = Type.Object({ deployment_id: Id, node_id: orNull(Id), ...exit });
+export const ContainerExit = Type.Object({
+  deployment_id: Id,
+  ...INSTANCE_FIELDS,
+  node_id: orNull(Id),
+  ...exit,
+});
 export type ContainerExit = Static<typeof ContainerExit>;
 export const Exits = Type.Object({ items: Type.Array(ContainerExit) });
 
 export const ExitReport = Type.Object({
   deployment_id: Id,
   container_id: Type.String({ maxLength: 128 }),
+  instance: Type.Optional(LabelledInstance),
   ...exit,
 });
 export type ExitReport = Static<typeof ExitReport>;
@@ -111,6 +121,11 @@ export const LogWant = Type.Object({
   key: Key,
   mode: literals(['follow', 'read']),
   deployment_id: Id,
+  /**
+   * Id of the instance whose container to read; null: the container without the labels of an
+   * instance; absent: any container of the deployment.
+   */
+  instance: Type.Optional(orNull(Id)),
   tail: Type.Integer({ minimum: 0, maximum: MAX_TAIL }),
   since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
@@ -206,6 +221,7 @@ export const RUNTIME_ROUTES = {
       until: Type.Optional(Time),
       deployment_id: Type.Optional(Id),
       stream: Type.Optional(Stream),
+      ...INSTANCE_QUERY,
     }),
     status: 200,
     answer: RuntimeLogs,
@@ -219,6 +235,7 @@ export const RUNTIME_ROUTES = {
     summary:
       'List how the containers of a deployment ended, newest first: exit code and last lines',
     params: ById,
+    query: Type.Object(INSTANCE_QUERY),
     status: 200,
     answer: Exits,
   },

@@ -181,6 +181,20 @@ export const HEALTH_CAUSES = [
 ] as const;
 export type HealthCause = (typeof HEALTH_CAUSES)[number];
 
+/** Returns the instance that the labels name; null: the container has no labels of an instance. */
+export function instanceOfLabels(
+  labels: Readonly<Record<string, string>>,
+): { id: string; process: string; number: number } | null {
+  const id = labels[LABELS.instance];
+  if (id === undefined) return null;
+  const number = Number(labels[LABELS.number]);
+  return {
+    id,
+    process: labels[LABELS.process] ?? 'web',
+    number: Number.isInteger(number) && number > 0 ? number : 1,
+  };
+}
+
 export const REPLACE_MODES = ['rolling', 'recreate'] as const;
 export type ReplaceMode = (typeof REPLACE_MODES)[number];
 

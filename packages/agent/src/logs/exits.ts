@@ -4,10 +4,11 @@
  * plane does not accept at once wait in memory, within limits, because the agent writes no logs to
  * disk.
  */
+import { defined } from '@berth/kit/defined';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import { EXIT_CHARS, EXIT_LINES, type ExitReport } from '@berth/wire/runtime';
-import { LABELS } from '@berth/wire/vocabulary';
+import { instanceOfLabels, LABELS } from '@berth/wire/vocabulary';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { createShownText } from '../secrets/shown-text.ts';
 import { pause } from '../stopped.ts';
@@ -243,6 +244,7 @@ async function readReport(
   return {
     deployment_id: container.labels[LABELS.deployment] ?? '',
     container_id: container.id,
+    ...defined({ instance: instanceOfLabels(container.labels) ?? undefined }),
     container: container.name,
     exit_code: isOver ? container.exitCode : null,
     out_of_memory: isOver && container.oomKilled,

@@ -18,7 +18,7 @@ import {
   type LogBatchAnswer,
   type LogWant,
 } from '@berth/wire/runtime';
-import { LABELS } from '@berth/wire/vocabulary';
+import { instanceOfLabels, LABELS } from '@berth/wire/vocabulary';
 import type { ListNodeContainers } from '../engine/node-ids.ts';
 import { retryUntilAnswered } from '../link/retry.ts';
 import { createShownText } from '../secrets/shown-text.ts';
@@ -113,7 +113,7 @@ async function readAll(following: Following): Promise<void> {
   let previous: Container | null = null;
   let looks = 0;
   while (!signal.aborted) {
-    const container = await containerOf(deps.listContainers, want.deployment_id, signal);
+    const container = await containerOf(deps.listContainers, want, signal);
     if (container === null && previous !== null) return;
     if (container === null) following.problem = 'its node has no container of this deployment';
     else if (
@@ -297,15 +297,17 @@ const isRunning = ({ state }: Container): boolean => state === 'running' || stat
 const startOf = ({ id, startedAt }: Container): string => `${id} ${startedAt}`;
 
 /**
- * Returns the running container of a deployment, else the one that ran last; null if there is none.
+ * Returns the running container that is wanted, else the one that ran last; null if there is none.
  */
 export async function containerOf(
   list: ListNodeContainers,
-  deployment: string,
+  { deployment_id, instance }: Pick<LogWant, 'deployment_id' | 'instance'>,
   signal: AbortSignal,
 ): Promise<Container | null> {
-  const all = (await list({ [LABELS.deployment]: deployment }, signal)).filter(
-    (c) => c.startedAt !== null,
+  const all = (await list({ [LABELS.deployment]: deployment_id }, signal)).filter(
+    ({ startedAt, labels }) =>
+      startedAt !== null &&
+      (instance === undefined || (instanceOfLabels(labels)?.id ?? null) === instance),
   );
   const rank = (c: Container): string => `${c.state === 'running' ? 1 : 0} ${c.startedAt}`;
   return all.sort((a, b) => (rank(a) < rank(b) ? 1 : -1))[0] ?? null;

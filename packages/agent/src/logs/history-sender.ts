@@ -46,7 +46,7 @@ async function readWanted(
   { docker, listContainers, redactOf, now }: HistorySenderDeps,
   signal: AbortSignal,
 ): Promise<History> {
-  const container = await containerOf(listContainers, want.deployment_id, signal);
+  const container = await containerOf(listContainers, want, signal);
   if (container === null) return NO_CONTAINER;
   const timeAgo = (ms: number | null): string | null =>
     ms === null ? null : engineTime(now() - ms);

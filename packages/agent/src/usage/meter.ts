@@ -5,7 +5,7 @@
 import { defined } from '@berth/kit/defined';
 import type { ObservedContainer } from '@berth/wire/node';
 import { MEMORY_PRESSURE_MS, type Pressure, type SentPoint } from '@berth/wire/metrics';
-import { LABELS } from '@berth/wire/vocabulary';
+import { instanceOfLabels, LABELS } from '@berth/wire/vocabulary';
 import type { Container } from '../engine/docker.ts';
 import {
   type ControlGroups,
@@ -30,7 +30,7 @@ export type Meter = {
    * Resolves when the kills are counted.
    */
   oomKilled(id: string): Promise<void>;
-  /** Reads the values of all running containers, one per deployment. */
+  /** Reads the values of all running containers, one per instance of a deployment. */
   read(): Promise<Measured[]>;
   /** Returns the last reading. */
   last(): readonly Measured[];
@@ -168,12 +168,15 @@ async function readAll(metering: Metering): Promise<Measured[]> {
     const measured = await measure(metering, one);
     if (metering.byId.get(one.container.id) === one)
       one.problem = measured === null ? NO_GROUP : null;
-    if (measured !== null) newest.set(measured.point.deployment_id, measured);
+    if (measured !== null) newest.set(instanceKey(measured.point), measured);
   }
   metering.last = [...newest.values()];
   announce(metering);
   return metering.last;
 }
+
+const instanceKey = ({ deployment_id, instance }: Measured['point']): string =>
+  `${deployment_id} ${instance?.id ?? ''}`;
 
 const byStart = (a: MeteredContainer, b: MeteredContainer): number =>
   (a.container.startedAt ?? '').localeCompare(b.container.startedAt ?? '');
@@ -211,6 +214,7 @@ async function measure(metering: Metering, one: MeteredContainer): Promise<Measu
     project: container.labels[LABELS.project_name] ?? container.labels[LABELS.project] ?? '',
     point: {
       deployment_id,
+      ...defined({ instance: instanceOfLabels(container.labels) ?? undefined }),
       started_at: container.startedAt,
       cpu_seconds: reading.cpuSeconds,
       throttled_seconds: reading.throttledSeconds,

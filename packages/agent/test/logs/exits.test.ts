@@ -108,3 +108,22 @@ test('a container that runs on is not reported', async () => {
   await exits.stop();
   expect(reports).toEqual([]);
 });
+
+test('the end of an instance beside the first one names the process and the number', async () => {
+  const { exits, reports } = world();
+  const labels = {
+    [LABELS.deployment]: 'd1',
+    [LABELS.node]: 'n1',
+    [LABELS.instance]: 'i2',
+    [LABELS.process]: 'web',
+    [LABELS.number]: '2',
+  };
+  exits.seen([
+    container({ state: 'exited', exitCode: 7, finishedAt: AGAIN }),
+    container({ id: 'c2', labels, state: 'exited', exitCode: 8, finishedAt: AGAIN }),
+  ]);
+  await settle(exits, () => reports.length > 1);
+  const [first, second] = reports.toSorted((a, b) => (a.exit_code ?? 0) - (b.exit_code ?? 0));
+  expect(first).not.toHaveProperty('instance');
+  expect(second).toMatchObject({ instance: { id: 'i2', process: 'web', number: 2 } });
+});

@@ -3,7 +3,7 @@ import type { LogWant } from '@berth/wire/runtime';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, expect, test } from 'vitest';
 import { createBudget } from '../../src/logs/budget.ts';
-import { type Batch, type Follower, startFollower } from '../../src/logs/follower.ts';
+import { type Batch, containerOf, type Follower, startFollower } from '../../src/logs/follower.ts';
 import { type History, type Range, readHistory, sinceOf } from '../../src/logs/history.ts';
 import { addLine, createOutbox, takeBatch } from '../../src/logs/outbox.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
@@ -264,4 +264,34 @@ test('each read gives a line the same cursor: thousands have one time, and the c
   expect(await read(printed, { tail: 10_000, after: at(0) }, now)).toMatchObject({
     isReset: false,
   });
+});
+
+test.each<[string, string | null | undefined, string]>([
+  ['an instance: its container', 'i2', 'second'],
+  ['the first one: the container without the labels of an instance', null, 'first'],
+  [
+    'no instance, by an earlier control plane: the container that started last',
+    undefined,
+    'second',
+  ],
+])('two containers of a deployment on one node; wanted is %s', async (_, instance, expected) => {
+  const containers = [
+    { ...printing, id: 'first' },
+    {
+      ...printing,
+      id: 'second',
+      labels: {
+        ...printing.labels,
+        [LABELS.instance]: 'i2',
+        [LABELS.process]: 'web',
+        [LABELS.number]: '2',
+      },
+      startedAt: '2026-11-25T11:30:00Z',
+    },
+  ];
+  const want = { deployment_id: 'd1', ...(instance === undefined ? {} : { instance }) };
+  const { signal } = new AbortController();
+  expect((await containerOf(async () => containers, want, signal))?.id).toBe(expected);
+  const other = { deployment_id: 'd1', instance: 'i3' };
+  expect(await containerOf(async () => containers, other, signal)).toBeNull();
 });

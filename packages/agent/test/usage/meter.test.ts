@@ -273,3 +273,24 @@ it('values of a container that restarted during the reading are dropped', async 
   world.reading = null;
   expect(await meter.read()).toEqual([]);
 });
+
+it('two containers of a deployment are two points if they are two instances', async () => {
+  const { meter } = await scene();
+  const labels = {
+    ...app().labels,
+    'berth.instance': 'i2',
+    'berth.process': 'web',
+    'berth.number': '2',
+  };
+  meter.seen([
+    app(),
+    app({ id: 'b', labels, startedAt: at(1) }),
+    // The container that replaces the second one.
+    app({ id: 'c', labels, startedAt: at(2) }),
+  ]);
+  const points = (await meter.read()).map(({ point }) => [point.instance, point.started_at]);
+  expect(points).toEqual([
+    [undefined, at(0)],
+    [{ id: 'i2', process: 'web', number: 2 }, at(2)],
+  ]);
+});

@@ -21,7 +21,8 @@ export const LOGS_COMMAND: Command = {
   summary:
     'Print what the containers of a project print; --build prints the log of building and starting',
   detail:
-    'Berth reads the lines from the node. Of a container that ended, it has the last 200 lines.',
+    'Berth reads the lines from the nodes. Of a container that ended, it has the last 200 lines. ' +
+    'Lines of several instances are merged by time, each with its process and number.',
   args: [
     {
       name: 'project',
@@ -44,6 +45,12 @@ export const LOGS_COMMAND: Command = {
       parse: timeText,
     },
     { flags: '--until <time>', doc: 'only lines until then', parse: timeText },
+    { flags: '--process <name>', doc: 'only this process' },
+    {
+      flags: '--instance <number>',
+      doc: 'only the instance with this number',
+      parse: instanceNumber,
+    },
     {
       flags: '--build',
       doc: 'the lines of building and starting the newest deployment, or the one that is named',
@@ -66,6 +73,8 @@ export const LOGS_COMMAND: Command = {
     const { follow, build, previous, until } = options;
     if (follow === true && (previous === true || until !== undefined))
       throw usage('--follow cannot be combined with --previous or --until');
+    if (build === true && (options['process'] !== undefined || options['instance'] !== undefined))
+      throw usage('--build cannot be combined with --process or --instance');
     await (build === true ? buildLog(cli, args, options) : runtimeLog(cli, args, options));
   },
 };
@@ -75,6 +84,12 @@ export function lineCount(text: string): number {
   if (!Number.isInteger(count) || count < 0 || text.trim() === '')
     throw new Error('must be a whole number of at least 0');
   return count;
+}
+
+export function instanceNumber(text: string): number {
+  const number = lineCount(text);
+  if (number === 0) throw new Error('must be a whole number of at least 1');
+  return number;
 }
 
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
@@ -155,20 +170,28 @@ async function runtimeLog(
   };
   const [since, until] = [time('since'), time('until')];
   const tail = Math.min((options['tail'] as number | undefined) ?? DEFAULT_TAIL, MAX_TAIL);
+  const of = defined({
+    process: options['process'] as string | undefined,
+    instance: options['instance'] as number | undefined,
+  });
   const query = {
     tail,
+    ...of,
     ...defined({ since, until, deployment_id: deployment ?? undefined }),
   };
+  const names = createNames(of.instance === undefined && (await hasSeveral(cli, project, of)));
   if (options['follow'] === true)
-    return followRuntime(cli, pathOf(ROUTES.projectLogs, { id: project }, query));
+    return followRuntime(cli, pathOf(ROUTES.projectLogs, { id: project }, query), names);
   const answer = await cli
     .client()
     .call('projectLogs', { params: { id: project }, query, timeoutMs: 60_000 });
   if (cli.json) return cli.print(answer, () => '');
-  for (const line of answer.lines) printRuntimeLine(cli, line);
+  for (const line of answer.lines) names.see(line);
+  for (const line of answer.lines) printRuntimeLine(cli, line, names);
   if (deployment !== null) {
-    const [exit] = (await cli.client().call('deploymentExits', { params: { id: deployment } }))
-      .items;
+    const [exit] = (
+      await cli.client().call('deploymentExits', { params: { id: deployment }, query: of })
+    ).items;
     if (exit !== undefined)
       cli.say(
         `${exit.container} ended at ${exit.finished_at ?? 'an unknown time'}, exit code ` +
@@ -182,8 +205,47 @@ async function runtimeLog(
     cli.say(`note: there are older lines since then; print more with -n ${MAX_TAIL}`);
 }
 
-const printRuntimeLine = (cli: Cli, line: RuntimeLine): void =>
-  cli.printLine(line, () => safe(line.text));
+/** Whether the project wants several instances of the process, or of all processes. */
+async function hasSeveral(
+  cli: Cli,
+  id: string,
+  { process }: { process?: string },
+): Promise<boolean> {
+  const { processes } = await cli.client().call('getProject', { params: { id } });
+  const counts = processes.map(({ name, count = 1 }) =>
+    process === undefined || name === process ? count : 0,
+  );
+  return counts.reduce((sum, count) => sum + count, 0) > 1;
+}
+
+/** Decides whether lines begin with their instance: if there are several. */
+type Names = { see(line: RuntimeLine): void; of(cli: Cli, line: RuntimeLine): string };
+const COLOURS = ['cyan', 'yellow', 'green', 'magenta', 'blue'] as const;
+
+function createNames(isSeveral: boolean): Names {
+  /** The instances of each deployment, and the colour of each name in the order of appearance. */
+  const seen = new Map<string, Set<string>>();
+  const colours = new Map<string, (typeof COLOURS)[number]>();
+  const nameOf = ({ process = 'web', instance = 1 }: RuntimeLine): string =>
+    `${process} ${instance}`;
+  return {
+    see(line) {
+      const ofDeployment = seen.get(line.deployment_id) ?? new Set();
+      seen.set(line.deployment_id, ofDeployment.add(nameOf(line)));
+      isSeveral ||= ofDeployment.size > 1;
+    },
+    of(cli, line) {
+      if (!isSeveral) return '';
+      const name = nameOf(line);
+      const colour = colours.get(name) ?? COLOURS[colours.size % COLOURS.length] ?? 'cyan';
+      colours.set(name, colour);
+      return `${cli.paintOut(colour, `${safe(name)} |`)} `;
+    },
+  };
+}
+
+const printRuntimeLine = (cli: Cli, line: RuntimeLine, names: Names): void =>
+  cli.printLine(line, () => `${names.of(cli, line)}${safe(line.text)}`);
 
 /**
  * Connects again and again until Ctrl-C, or until the control plane has not answered for a while.
@@ -221,7 +283,7 @@ async function keepFollowing(
 }
 
 /** Prints lines until Ctrl-C. A reconnected stream continues after the last printed line. */
-async function followRuntime(cli: Cli, path: string): Promise<void> {
+async function followRuntime(cli: Cli, path: string, names: Names): Promise<void> {
   let last: string | null = null;
   let shown: string | null = null;
   await keepFollowing(cli, async (heard) => {
@@ -234,7 +296,8 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
         if (shown !== null && shown !== line.deployment_id)
           cli.say(cli.paintErr('dim', `── deployment ${line.deployment_id} ──`));
         shown = line.deployment_id;
-        printRuntimeLine(cli, line);
+        names.see(line);
+        printRuntimeLine(cli, line, names);
       } else if (event === 'lost')
         cli.tell(
           'note: lines may be missing here: they came too fast, or the connection was broken',

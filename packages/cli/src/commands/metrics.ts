@@ -5,7 +5,7 @@ import { sizeText } from '@berth/wire/size-text';
 import { oneLine, table } from '../output/text.ts';
 import { usage } from '../problem.ts';
 import type { Command } from './command.ts';
-import { timeText } from './logs.ts';
+import { instanceNumber, timeText } from './logs.ts';
 
 /** Maximum number of table rows, so that the table fits on a screen. */
 const ROWS = 20;
@@ -18,7 +18,7 @@ export const METRICS_COMMANDS: readonly Command[] = [
     detail:
       `A table of at most ${ROWS} rows; --json prints every point. CPU and network are ` +
       'averages of ' +
-      'the time since the row before.',
+      'the time since the row before. A row is the sum of the instances.',
     args: [{ name: 'project', doc: 'name or id; default: the project of this folder' }],
     options: [
       {
@@ -27,6 +27,12 @@ export const METRICS_COMMANDS: readonly Command[] = [
         parse: timeText,
       },
       { flags: '--until <time>', doc: 'until then', parse: timeText },
+      { flags: '--process <name>', doc: 'only this process' },
+      {
+        flags: '--instance <number>',
+        doc: 'only the instance with this number',
+        parse: instanceNumber,
+      },
     ],
     aboutProject: true,
     routes: ['getProject', 'projectMetrics'],
@@ -37,7 +43,11 @@ export const METRICS_COMMANDS: readonly Command[] = [
       const project = await cli.project(named);
       const query = {
         from: new Date(since).toISOString(),
-        ...defined({ to: until === undefined ? undefined : new Date(until).toISOString() }),
+        ...defined({
+          to: until === undefined ? undefined : new Date(until).toISOString(),
+          process: options['process'] as string | undefined,
+          instance: options['instance'] as number | undefined,
+        }),
       };
       const metrics = await cli
         .client()

@@ -41,6 +41,8 @@ const CODES = {
   red: [31, 39],
   green: [32, 39],
   yellow: [33, 39],
+  blue: [34, 39],
+  magenta: [35, 39],
   cyan: [36, 39],
 } as const;
 export type Paint = (style: keyof typeof CODES, text: string) => string;

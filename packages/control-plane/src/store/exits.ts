@@ -1,7 +1,15 @@
-/** How containers ended: exit code and last lines. Keeps the newest EXITS_KEPT of a deployment. */
+/**
+ * How containers ended: exit code and last lines. Keeps the newest EXITS_KEPT of each instance of a
+ * deployment, and MOST_OF_DEPLOYMENT of all.
+ */
 import { EXITS_KEPT } from '@berth/wire/runtime';
 import type { ExitLineRecord, ExitRecord, ExitStore } from '../domain/deployments/runtime-logs.ts';
+import { WEB } from '../domain/deployments/instance.ts';
 import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+
+/** Maximum number of ends of one deployment. */
+const MOST_OF_DEPLOYMENT = 20;
 
 export const createExitStore = (db: Database): ExitStore => ({
   add: (exit, now) => addExits(db, exit, now),
@@ -45,27 +53,37 @@ async function addExits(
       .values({ deployment_id, last_seq: 0, bytes: 0, left_out: 0 })
       .onConflict((oc) => oc.column('deployment_id').doNothing())
       .execute();
-    const surplus = await tx
-      .selectFrom('container_exits')
-      .select('run')
-      .where('deployment_id', '=', deployment_id)
-      .orderBy('stored_at', 'desc')
-      .orderBy('run')
-      .offset(EXITS_KEPT)
-      .limit(100)
-      .execute();
-    if (surplus.length > 0)
-      await tx
-        .deleteFrom('container_exits')
-        .where('deployment_id', '=', deployment_id)
-        .where(
-          'run',
-          'in',
-          surplus.map((old) => old.run),
-        )
-        .execute();
+    await removeSurplus(tx, deployment_id);
     return true;
   });
+}
+
+async function removeSurplus(tx: Tx, deploymentId: string): Promise<void> {
+  const rows = await tx
+    .selectFrom('container_exits')
+    .select(['run', 'process', 'instance'])
+    .where('deployment_id', '=', deploymentId)
+    .orderBy('stored_at', 'desc')
+    .orderBy('run')
+    .limit(MOST_OF_DEPLOYMENT + 100)
+    .execute();
+  const counts = new Map<string, number>();
+  const surplus = rows.filter(({ process, instance }, i) => {
+    const key = `${process ?? WEB} ${instance ?? 1}`;
+    const count = (counts.get(key) ?? 0) + 1;
+    counts.set(key, count);
+    return count > EXITS_KEPT || i >= MOST_OF_DEPLOYMENT;
+  });
+  if (surplus.length === 0) return;
+  await tx
+    .deleteFrom('container_exits')
+    .where('deployment_id', '=', deploymentId)
+    .where(
+      'run',
+      'in',
+      surplus.map(({ run }) => run),
+    )
+    .execute();
 }
 
 async function deploymentsRanOn(
@@ -109,9 +127,13 @@ async function listExits(db: Database, deploymentId: string): Promise<ExitRecord
       run: _run,
       bytes: _bytes,
       stored_at: _stored,
+      process,
+      instance,
       ...exit
     }) => ({
       ...exit,
+      process: process ?? WEB,
+      instance: instance ?? 1,
       lines: JSON.parse(lines) as ExitLineRecord[],
       truncated: truncated === 1,
       out_of_memory: out_of_memory === 1,

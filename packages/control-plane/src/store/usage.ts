@@ -4,11 +4,15 @@
  */
 import { METRIC_VALUES } from '@berth/wire/metrics';
 import { sql } from 'kysely';
+import { WEB } from '../domain/deployments/instance.ts';
 import {
   MINUTES,
   QUARTERS,
   USAGE_STEPS,
+  plus,
+  type ReportedPoint,
   type UsagePoint,
+  type UsageRange,
   type UsageStep,
   type UsageStore,
   type UsageValues,
@@ -20,7 +24,7 @@ type PointRow = Row<'usage_points'>;
 /** Number of points in one statement: far below the parameter limit of both engines. */
 const ROWS_A_STATEMENT = 500;
 const SWEPT_AT_ONCE = 2_000;
-/** Maximum number of points that a scrape reads. A deployment has one point per minute. */
+/** Maximum number of points that a scrape reads. An instance has one point per minute. */
 const MOST_PRESENT = 5_000;
 
 export const createUsageStore = (db: Database): UsageStore => ({
@@ -33,21 +37,14 @@ export const createUsageStore = (db: Database): UsageStore => ({
 async function recordUsage(
   db: Database,
   nodeId: string,
-  points: readonly UsagePoint[],
+  points: readonly ReportedPoint[],
 ): Promise<number> {
   if (points.length === 0) return 0;
   const named = [...new Set(points.map((point) => point.deployment_id))];
-  const deployments = await db.kysely
-    .selectFrom('deployments')
-    .innerJoin('projects', 'projects.id', 'deployments.project_id')
-    .select(['deployments.id', 'deployments.project_id'])
-    .where('deployments.id', 'in', named)
-    .where('deployments.node_id', '=', nodeId)
-    .execute();
-  const projectOf = new Map(deployments.map((d) => [d.id, d.project_id]));
+  const present = await instancesOn(db, nodeId, named);
   const accepted = points.flatMap((point) => {
-    const project_id = projectOf.get(point.deployment_id);
-    return project_id === undefined ? [] : [{ project_id, point }];
+    const instance = present.get(instanceKey(point));
+    return instance === undefined ? [] : [{ ...instance, point }];
   });
   if (accepted.length === 0) return 0;
   await db.writeUnsynced(async (tx) => {
@@ -56,9 +53,47 @@ async function recordUsage(
   return accepted.length;
 }
 
+type PresentInstance = { project_id: string; process: string; number: number };
+const instanceKey = (one: { deployment_id: string; instance_id: string | null }): string =>
+  `${one.deployment_id} ${one.instance_id ?? ''}`;
+
+/** Returns the instances of the deployments that are assigned to the node, by `instanceKey`. */
+async function instancesOn(
+  { kysely }: Database,
+  nodeId: string,
+  deployments: readonly string[],
+): Promise<Map<string, PresentInstance>> {
+  const [first, others] = await Promise.all([
+    kysely
+      .selectFrom('deployments')
+      .innerJoin('projects', 'projects.id', 'deployments.project_id')
+      .select([
+        'deployments.id as deployment_id',
+        'deployments.project_id',
+        'deployments.instance_id',
+        'deployments.instance_number as number',
+      ])
+      .where('deployments.id', 'in', [...deployments])
+      .where('deployments.node_id', '=', nodeId)
+      .execute(),
+    kysely
+      .selectFrom('instances')
+      .select(['id', 'deployment_id', 'project_id', 'process', 'number', 'labelled'])
+      .where('deployment_id', 'in', [...deployments])
+      .where('node_id', '=', nodeId)
+      .execute(),
+  ]);
+  const present = new Map<string, PresentInstance>();
+  for (const { id, deployment_id, labelled, ...instance } of others)
+    present.set(instanceKey({ deployment_id, instance_id: labelled === 0 ? null : id }), instance);
+  for (const { deployment_id, instance_id, ...instance } of first)
+    present.set(instanceKey({ deployment_id, instance_id }), { ...instance, process: WEB });
+  return present;
+}
+
 async function readUsage(
   db: Database,
-  { project_id, step, from, to }: { project_id: string; step: UsageStep; from: number; to: number },
+  { project_id, step, from, to, process, number }: UsageRange,
   most: number,
 ): Promise<UsagePoint[]> {
   const rows = await db.kysely
@@ -70,6 +105,13 @@ async function readUsage(
     .where('slot', '<=', slotOf(to, step))
     .where('at', '>=', from)
     .where('at', '<=', to)
+    // A row of an earlier version has no process and number.
+    .$if(process !== undefined, (q) =>
+      q.where((eb) => eb(eb.fn.coalesce('process', eb.val(WEB)), '=', process ?? '')),
+    )
+    .$if(number !== undefined, (q) =>
+      q.where((eb) => eb(eb.fn.coalesce('instance', eb.val(1)), '=', number ?? 0)),
+    )
     .orderBy('slot', 'desc')
     .orderBy('deployment_id')
     .limit(most)
@@ -142,15 +184,9 @@ async function sweepUsage(db: Database, now: number): Promise<number> {
   return removed;
 }
 
-/** The sum is null only if both values are unknown. */
-const plus = (a: number | null, b: number | null): number | null => {
-  if (a === null) return b;
-  return b === null ? a : a + b;
-};
-
 const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms);
 
-type Accepted = { project_id: string; point: UsagePoint };
+type Accepted = PresentInstance & { point: ReportedPoint };
 async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Promise<void> {
   // Merges points with the same key, because one statement must not change a row twice.
   const rows = new Map<string, NewRow<'usage_points'>>();
@@ -181,6 +217,8 @@ async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Pr
 
 const NEWEST = [
   'at',
+  'process',
+  'instance',
   'started_at',
   'cpu_ms',
   'throttled_ms',
@@ -208,11 +246,17 @@ const msOf = (seconds: number | null): number | null =>
 const secondsOf = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
 const whole = (value: number | null): number | null => (value === null ? null : Math.round(value));
 
-const rowOf = ({ project_id, point }: Accepted, step: UsageStep): NewRow<'usage_points'> => ({
+const rowOf = (
+  { project_id, process, number, point }: Accepted,
+  step: UsageStep,
+): NewRow<'usage_points'> => ({
   project_id,
   step: step.ms,
   slot: slotOf(point.at, step),
-  deployment_id: point.deployment_id,
+  deployment_id: point.instance_id ?? point.deployment_id,
+  of_deployment: point.instance_id === null ? null : point.deployment_id,
+  process,
+  instance: number,
   at: point.at,
   started_at: point.started_at,
   cpu_ms: msOf(point.cpu_seconds),
@@ -229,11 +273,19 @@ const pointOf = ({
   project_id: _p,
   step: _s,
   slot: _l,
+  deployment_id: key,
+  of_deployment,
+  process,
+  instance,
   cpu_ms,
   throttled_ms,
   ...row
 }: PointRow): UsagePoint => ({
   ...row,
+  deployment_id: of_deployment ?? key,
+  instance_id: of_deployment === null ? null : key,
+  process: process ?? WEB,
+  number: instance ?? 1,
   cpu_seconds: secondsOf(cpu_ms),
   throttled_seconds: secondsOf(throttled_ms),
 });

@@ -135,6 +135,13 @@ export function logAgent(url: () => string, node_id: string) {
       next += count;
       isGap ||= count > 0;
     },
+    /** Prints a line that nobody follows, in a millisecond of its own. */
+    async printUnfollowed(text: string) {
+      after = line(text).cursor;
+      next += 1;
+      const { at = 0 } = printed.at(-1) ?? {};
+      while (Date.now() <= at) await sleep(1);
+    },
     /** Prints lines that another control plane gets. */
     async elsewhere(count: number) {
       const lines = Array.from({ length: count }, () => line(`line ${stamps}`));

@@ -76,6 +76,7 @@ const batch = (first: number, count: number, more: Partial<LogBatch> = {}): LogB
 });
 const read = {
   deployment_id: 'd1',
+  instance: null,
   node_id: 'n1',
   tail: 10,
   since: null,
@@ -83,25 +84,35 @@ const read = {
   stream: null,
   after: null,
 };
+/** The log of a deployment with one instance. */
+const log = (id: string, node_id: string) => ({
+  key: id,
+  deployment_id: id,
+  instance: null,
+  node_id,
+});
 const never = new AbortController().signal;
 const BEGIN = { after: null, since: 1_000_000 };
 
 test('there is room for so many logs of a control plane and of a node; viewers of the same log need none', async () => {
   const { controlPlane } = await world();
   const { readers } = controlPlane(null, { follows: 3, followsOfNode: 2 });
-  const of = (id: string, node_id: string | null) => ({ id, node_id });
+  const of = (key: string, node_id: string | null) => ({ key, node_id });
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1')])).toBe(true);
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1'), of('d3', 'n1')])).toBe(false);
-  const held = [await readers.follow('d1', 'n1', BEGIN), await readers.follow('d2', 'n1', BEGIN)];
+  const held = [
+    await readers.follow(log('d1', 'n1'), BEGIN),
+    await readers.follow(log('d2', 'n1'), BEGIN),
+  ];
   expect(readers.hasRoom([of('d3', 'n1')])).toBe(false);
-  await expect(readers.follow('d3', 'n1', BEGIN)).rejects.toMatchObject({
+  await expect(readers.follow(log('d3', 'n1'), BEGIN)).rejects.toMatchObject({
     code: 'too_many_requests',
   });
   expect(readers.hasRoom([of('d1', 'n1'), of('d2', 'n1'), of('d3', 'n2')])).toBe(true);
   expect(readers.hasRoom([of('d3', 'n2'), of('d4', 'n3')])).toBe(false);
   // A deployment without a node needs no reader on any node, and counts for the control plane.
   expect(readers.hasRoom([of('d3', null)])).toBe(true);
-  held.push(await readers.follow('d1', 'n1', BEGIN));
+  held.push(await readers.follow(log('d1', 'n1'), BEGIN));
   expect(readers.counts().follows).toBe(2);
   held[0]?.release();
   expect(readers.counts().follows).toBe(2);
@@ -136,7 +147,7 @@ test('a node that does not answer a read: the answer says so', async () => {
 test('lines for another node, for a log that nobody wants, and beyond the rate', async () => {
   const { controlPlane } = await world();
   const { readers } = controlPlane(null, { linesPerSecond: 1_000 });
-  const held = await readers.follow('d1', 'n1', BEGIN);
+  const held = await readers.follow(log('d1', 'n1'), BEGIN);
   const [want] = await readers.wantsOf('n1');
   const key = want?.key ?? '';
   expect(await readers.accept(key, batch(0, 5, { node_id: 'n2' }))).toEqual({
@@ -160,8 +171,8 @@ test('lines for another node, for a log that nobody wants, and beyond the rate',
 test('two control planes: the lines reach the viewers of both by way of either; a want ends 30 s after its control plane', async () => {
   const { controlPlane, clock, sent, stores, kill } = await world();
   const [a, b] = [controlPlane('a'), controlPlane('b')];
-  const at = await a.readers.follow('d1', 'n1', BEGIN);
-  const beside = await b.readers.follow('d1', 'n1', BEGIN);
+  const at = await a.readers.follow(log('d1', 'n1'), BEGIN);
+  const beside = await b.readers.follow(log('d1', 'n1'), BEGIN);
   const [want, ...more] = await b.readers.wantsOf('n1');
   expect(more).toEqual([]);
   const key = want?.key ?? '';
@@ -189,7 +200,7 @@ test('two control planes: the lines reach the viewers of both by way of either; 
   await b.readers.accept(key, batch(6, 1));
   expect(sent).toHaveLength(count);
   // The next write removes the expired row.
-  const later = await b.readers.follow('d2', 'n1', BEGIN);
+  const later = await b.readers.follow(log('d2', 'n1'), BEGIN);
   expect((await stores.logWants.list(0)).map((row) => row.key)).toEqual(['f-d2']);
   later.release();
 });
@@ -199,9 +210,9 @@ test('a new reader begins when the log was first wanted, or at the line of the c
   const [a, b] = [controlPlane('a'), controlPlane('b')];
   const beginOf = async () =>
     (await b.readers.wantsOf('n1')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
-  await a.readers.follow('d1', 'n1', { after: null, since: clock.at });
+  await a.readers.follow(log('d1', 'n1'), { after: null, since: clock.at });
   clock.at += 3_000;
-  await b.readers.follow('d1', 'n1', { after: null, since: clock.at });
+  await b.readers.follow(log('d1', 'n1'), { after: null, since: clock.at });
   clock.at += 1_000;
   expect(await beginOf()).toEqual([[4_000, null]]);
   // Only one of them has a line: the other one may need the lines before it.
@@ -210,6 +221,7 @@ test('a new reader begins when the log was first wanted, or at the line of the c
     key: 'f-d2',
     node_id: 'n2',
     deployment_id: 'd2',
+    instance: null,
     mode: 'follow' as const,
     tail: 5,
     until_at: null,

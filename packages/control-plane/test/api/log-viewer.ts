@@ -5,7 +5,15 @@ import { expect } from 'vitest';
 type Event = {
   event: string;
   id: string;
-  data: { text?: string; count?: string; from?: string | null; to?: string; message?: string };
+  data: {
+    text?: string;
+    process?: string;
+    instance?: number;
+    count?: string;
+    from?: string | null;
+    to?: string;
+    message?: string;
+  };
 };
 export type Viewer = {
   events: Event[];

@@ -3,6 +3,7 @@ import { type ProjectMetrics, type SentPoint } from '@berth/wire/metrics';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
+import { twoInstances } from './two-instances.ts';
 
 const CAN = { hostname: 'node-1', role: 'deploy', capabilities: ['metrics'] };
 const point = (deployment_id: string, given: Partial<SentPoint> = {}): SentPoint => ({
@@ -66,7 +67,8 @@ describe('points of agents', () => {
       step_seconds: 60,
       truncated: false,
     });
-    const { age_ms: _, ...values } = point(deployment);
+    const { age_ms: _, ...given } = point(deployment);
+    const values = { ...given, process: 'web', instance: 1 };
     expect(metrics.points).toEqual([
       { ...values, cpu_seconds: 1, at: at(-61_000) },
       { ...values, at: at(0) },
@@ -196,4 +198,42 @@ describe('GET /api/projects/{id}/metrics', () => {
     await inventory(api, deployment, {});
     expect((await read()).unavailable).toBeUndefined();
   });
+});
+
+test('two instances: their sum, and each one with `instance`; another node cannot send for them', async () => {
+  const clock = { now: Math.floor(Date.now() / 900_000) * 900_000 + 30_000 };
+  const api = await createApi({ overrides: { now: () => clock.now } });
+  onTestFinished(() => api.close());
+  const { project, deployment, nodes, label } = await twoInstances(api);
+  const instance = { id: label, process: 'web', number: 2 };
+  const send = async (node_id: string, given: Partial<SentPoint>): Promise<unknown> =>
+    (await api.call('agentMetrics', { body: { node_id, points: [point(deployment, given)] } }))
+      .json['stored'];
+  const read = async (query: Record<string, string> = {}) =>
+    (
+      (await api.call('projectMetrics', { params: { id: project }, query }))
+        .json as unknown as ProjectMetrics
+    ).points.map(({ process, instance: number, memory_bytes, cpu_seconds }) => [
+      process,
+      number,
+      memory_bytes,
+      cpu_seconds,
+    ]);
+  expect(await send(nodes[0], { memory_bytes: 100 })).toBe(1);
+  expect(await send(nodes[1], { memory_bytes: 20, cpu_seconds: 4, instance })).toBe(1);
+  expect(await send(nodes[0], { instance })).toBe(0);
+  expect(await send(nodes[1], {})).toBe(0);
+  expect(await read()).toEqual([['web', undefined, 120, 5.5]]);
+  expect(await read({ instance: '2' })).toEqual([['web', 2, 20, 4]]);
+  expect(await read({ process: 'web', instance: '1' })).toEqual([['web', 1, 100, 1.5]]);
+  expect((await api.call('metrics')).text).toContain(
+    'berth_project_memory_bytes{project="shop"} 120',
+  );
+
+  // The next minute: one node has sent, the other one follows.
+  clock.now += 60_000;
+  expect(await send(nodes[0], { memory_bytes: 200 })).toBe(1);
+  expect(await read()).toHaveLength(1);
+  expect(await send(nodes[1], { memory_bytes: 30, instance })).toBe(1);
+  expect((await read()).map(([, , memory]) => memory)).toEqual([120, 230]);
 });

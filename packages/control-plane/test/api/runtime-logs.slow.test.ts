@@ -16,7 +16,7 @@ beforeEach(async () => {
   project = await createProject(api);
   await world.live(project);
   await online();
-});
+}, 60_000);
 afterEach(() => api.close());
 const online = (): Promise<unknown> =>
   register(api, {
@@ -181,7 +181,7 @@ test('nothing runs: JSON and stream show the last lines of the container that en
   const times = { started_at: Date.parse(at), finished_at: Date.parse(at) };
   expect(
     await api.stores.exits.add(
-      { ...end, ...times, run: 'r', deployment_id: failed, lines },
+      { ...end, ...times, run: 'r', deployment_id: failed, process: 'web', instance: 1, lines },
       Date.now(),
     ),
   ).toBe(true);

@@ -1,13 +1,16 @@
 /** Points of what containers use: slots, repeated and late points, retention. */
-import { expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
+import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import {
   MINUTES,
   QUARTERS,
+  sumsOf,
   type UsagePoint,
   type UsageStep,
 } from '../../src/domain/nodes/usage.ts';
 import type { AllStores } from '../../src/store/open.ts';
-import { deploymentIn, nodeIn, open, projectIn } from './fixtures.ts';
+import { deploymentIn, freshPath, nodeIn, open, projectIn, runOn } from './fixtures.ts';
 
 const MINUTE = 60_000;
 const DAY = 86_400_000;
@@ -16,6 +19,9 @@ const START = 1_790_000_100_000 - (1_790_000_100_000 % QUARTERS.ms);
 
 const point = (at: number, given: Partial<UsagePoint> = {}): UsagePoint => ({
   deployment_id: 'd1',
+  instance_id: null,
+  process: 'web',
+  number: 1,
   at,
   started_at: START - MINUTE,
   cpu_seconds: (at - START) / 1000,
@@ -30,7 +36,8 @@ const point = (at: number, given: Partial<UsagePoint> = {}): UsagePoint => ({
 });
 
 async function scene() {
-  const stores: AllStores = await open();
+  const path = freshPath();
+  const stores: AllStores = await open(path);
   onTestFinished(() => stores.close());
   const project = await projectIn(stores);
   const { id: node } = await nodeIn(stores, 'n1', { role: 'deploy' });
@@ -42,7 +49,7 @@ async function scene() {
     to = START + 40 * DAY,
     most = 10_000,
   ): Promise<UsagePoint[]> => stores.usage.read({ project_id: project.id, step, from, to }, most);
-  return { stores, project, node, record, read };
+  return { stores, path, project, node, record, read };
 }
 
 test('the present use is that of the newest points by project, those with the most memory first, and not more than asked for', async () => {
@@ -159,4 +166,107 @@ test('the points of a project go with it', async () => {
   expect(
     await stores.usage.read({ project_id: project.id, step: QUARTERS, from: 0, to: START * 2 }, 10),
   ).toEqual([]);
+});
+
+const second: InstanceRecord = {
+  id: 'i2',
+  project_id: '',
+  deployment_id: 'd1',
+  process: 'web',
+  number: 2,
+  state: 'serving',
+  labelled: true,
+  node_id: null,
+  host_port: 32_002,
+  container_id: 'c2',
+  detail: null,
+  losses: [],
+  placement: null,
+  since: START,
+  created_at: START,
+};
+
+test('each instance has its own points, and only on its node', async () => {
+  const { stores, project, record, read } = await scene();
+  const { id: other } = await nodeIn(stores, 'n2', { role: 'deploy' });
+  await stores.flow.commit({
+    ...emptyPlan(await stores.projects.get(project.id), START, START),
+    instances: [{ put: { ...second, project_id: project.id, node_id: other } }],
+  });
+  const its = { instance_id: 'i2', number: 2, memory_bytes: 700 };
+  expect(await record(point(START), point(START, its))).toBe(1);
+  expect(await stores.usage.record(other, [point(START), point(START + 1, its)])).toBe(1);
+  expect(await stores.usage.record(other, [point(START + 2, its)])).toBe(1);
+  expect(await read(MINUTES)).toEqual([point(START), point(START + 2, its)]);
+  expect(await read(QUARTERS)).toEqual([point(START), point(START + 2, its)]);
+  const filtered = (filter: { process?: string; number?: number }): Promise<UsagePoint[]> =>
+    stores.usage.read(
+      { project_id: project.id, step: MINUTES, from: START, to: START + DAY, ...filter },
+      10,
+    );
+  expect(await filtered({ number: 2 })).toEqual([point(START + 2, its)]);
+  expect(await filtered({ number: 1, process: 'web' })).toEqual([point(START)]);
+  expect(await filtered({ process: 'worker' })).toEqual([]);
+  expect((await stores.usage.present(START, 10)).map(({ values }) => values.memory_bytes)).toEqual([
+    800,
+  ]);
+});
+
+test('points of a version without instances are those of the first one', async () => {
+  const { stores, path, project, record, read } = await scene();
+  await record(point(START));
+  // As an earlier version writes them.
+  await runOn(path, 'update usage_points set process = null, instance = null');
+  expect(await read(MINUTES)).toEqual([point(START)]);
+  const range = { project_id: project.id, step: MINUTES, from: START, to: START + DAY };
+  expect(await stores.usage.read({ ...range, process: 'web', number: 1 }, 10)).toHaveLength(1);
+  expect(await stores.usage.read({ ...range, number: 2 }, 10)).toEqual([]);
+});
+
+describe('the sum of the instances', () => {
+  const two = (at: number, given: Partial<UsagePoint> = {}): UsagePoint =>
+    point(at, { instance_id: 'i2', number: 2, ...given });
+  const NOW = START + 10 * MINUTE;
+
+  test('adds what is known, and its counters begin at the last start of a container', () => {
+    const started = START + 1_000;
+    const [sum, ...more] = sumsOf(
+      [
+        point(START, { cpu_seconds: 1, memory_limit: null }),
+        two(START + 20_000, { cpu_seconds: 2, net_rx: null, started_at: started }),
+      ],
+      MINUTES,
+      NOW,
+    );
+    expect(more).toEqual([]);
+    expect(sum).toEqual({
+      deployment_id: 'd1',
+      process: 'web',
+      number: null,
+      at: START + 20_000,
+      started_at: started,
+      cpu_seconds: 3,
+      throttled_seconds: null,
+      memory_bytes: 200,
+      memory_limit: 5e9,
+      restarts: 0,
+      oom_kills: 0,
+      net_rx: 3e12,
+      net_tx: 8,
+    });
+  });
+
+  test('of one instance is its point', () => {
+    const { instance_id: _, ...only } = point(START);
+    expect(sumsOf([point(START)], MINUTES, START)).toEqual([only]);
+  });
+
+  test.each([
+    ['while it can still come', START + MINUTE + 40_000, [2]],
+    ['after its minute', START + 2 * MINUTE, [2, 1]],
+  ])('a minute in which an instance has no point %s', (_, now, counts) => {
+    const points = [point(START), two(START + 20_000), point(START + MINUTE)];
+    const memory = sumsOf(points, MINUTES, now).map(({ memory_bytes }) => memory_bytes);
+    expect(memory).toEqual(counts.map((count) => count * 100));
+  });
 });

@@ -47,11 +47,13 @@ export function useLogStream(path: string | null): LogData {
           at: lines.at(-1)?.at ?? new Date().toISOString(),
           stream: 'system',
           text: '── lines may be missing here ──',
+          ...defined({ from: lines.at(-1)?.from }),
         });
       } else if (event === 'gone') notes.add((value as GoneNode).message);
       else if (isLine(value)) {
         const seq = 'seq' in value ? value.seq : (id ?? lines.length);
-        lines.push({ key: String(seq), at: value.at, stream: value.stream, text: value.text });
+        const { at, stream, text } = value;
+        lines.push({ key: String(seq), at, stream, text, ...defined({ from: instanceOf(value) }) });
       }
       later();
     };
@@ -86,6 +88,10 @@ export function useLogStream(path: string | null): LogData {
   }, [path]);
   return data;
 }
+
+/** Returns the process and the number of the instance that wrote a runtime line. */
+const instanceOf = (line: LogLine | RuntimeLine): string | undefined =>
+  'instance' in line ? `${line.process ?? 'web'} ${line.instance}` : undefined;
 
 const isLine = (value: unknown): value is LogLine | RuntimeLine =>
   typeof value === 'object' && value !== null && 'text' in value && 'stream' in value;

@@ -28,6 +28,8 @@ export type Line = {
   at: string;
   stream: 'stdout' | 'stderr' | 'system';
   text: string;
+  /** The process and the number of its instance; absent in a build log. */
+  from?: string;
 };
 type LogViewProps = {
   lines: readonly Line[];
@@ -40,6 +42,8 @@ type LogViewProps = {
 };
 
 const ROW_PX = 20;
+/** Width of the column of instances: most names have at most this length. */
+const FROM_CHARS = 6;
 /** Space in px above the first line and below the last. */
 const EDGE_PX = 8;
 /** A scroll position within this distance of the end counts as the end. */
@@ -67,6 +71,7 @@ export function LogView(props: LogViewProps) {
   const [linked, setLinked] = useState(() => (linkable ? linkedLine() : null));
   const [atEnd, setAtEnd] = useState(linked === null);
   const shown = useShownRows(lines, filter, open, linked);
+  const hasSeveral = useMemo(() => lines.some(({ from }) => from !== lines[0]?.from), [lines]);
   const box = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({
     count: shown.length,
@@ -147,6 +152,7 @@ export function LogView(props: LogViewProps) {
                 isMatch={isMatch}
                 isLinked={isLinked}
                 times={times}
+                isNamed={hasSeveral}
                 onLink={linkable ? link : null}
               />
             );
@@ -250,9 +256,11 @@ function useScrollToLink(place: number, rows: Rows) {
 }
 
 function download(lines: readonly Line[], file: string): void {
-  const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], {
-    type: 'text/plain',
-  });
+  const hasSeveral = lines.some(({ from }) => from !== lines[0]?.from);
+  const texts = lines.map(
+    (line) => `${line.at} ${hasSeveral ? `${line.from ?? ''} ` : ''}${plainText(line.text)}\n`,
+  );
+  const blob = new Blob(texts, { type: 'text/plain' });
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);
   link.download = file;
@@ -366,10 +374,12 @@ type LineRowProps = {
   isMatch: boolean;
   isLinked: boolean;
   times: boolean;
+  /** True if the line shows its instance, because the log has lines of several. */
+  isNamed: boolean;
   /** Null if the lines have no addresses. */
   onLink: ((key: string) => void) | null;
 };
-function LineRow({ at, line, isMatch, isLinked, times, onLink }: LineRowProps) {
+function LineRow({ at, line, isMatch, isLinked, times, isNamed, onLink }: LineRowProps) {
   const marks = [line.stream, ...(isMatch ? ['match'] : []), ...(isLinked ? ['linked'] : [])];
   return (
     <div
@@ -392,6 +402,7 @@ function LineRow({ at, line, isMatch, isLinked, times, onLink }: LineRowProps) {
         </a>
       )}
       {times && <span className="log-time">{exactTime(line.at).slice(11, 19)} </span>}
+      {isNamed && <span className="log-from">{(line.from ?? '').padEnd(FROM_CHARS)} </span>}
       {piecesOf(line.text).map((piece, index) => (
         <span
           key={index}

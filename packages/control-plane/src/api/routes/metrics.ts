@@ -8,9 +8,22 @@ import {
   type SentPoint,
 } from '@berth/wire/metrics';
 import { defined } from '@berth/kit/defined';
+import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
-import { MINUTES, stepFor, type UsagePoint, type UsageStore } from '../../domain/nodes/usage.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
+import { checkProcess, instanceLabel, ownLabel, WEB } from '../../domain/deployments/instance.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
+import {
+  MINUTES,
+  type ReportedPoint,
+  stepFor,
+  type SummedPoint,
+  sumsOf,
+  type UsagePoint,
+  type UsageStep,
+  type UsageStore,
+} from '../../domain/nodes/usage.ts';
 import type { Agents } from '../agents.ts';
 import type { Define, Call } from '../define.ts';
 import { time, timeOrNull } from '../views.ts';
@@ -28,6 +41,7 @@ export type Deps = {
   usage: Pick<UsageStore, 'read' | 'record'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
+  instances: Pick<InstanceStore, 'ofDeployments'>;
   nodes: Pick<NodeStore, 'getMany'>;
   agents: Pick<Agents, 'checkNode'>;
   now: () => number;
@@ -55,14 +69,21 @@ async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetric
   const from = query.from === undefined ? to - HOUR_MS : Date.parse(query.from);
   if (from > to) throw invalid('from', 'range', 'must not be after `to`');
   const project = await deps.projects.get(params.id);
+  checkProcess(project, query);
   const step = stepFor(from, present);
   const points = await deps.usage.read(
-    { project_id: project.id, step, from, to },
+    {
+      project_id: project.id,
+      step,
+      from,
+      to,
+      ...defined({ process: query.process, number: query.instance }),
+    },
     MAX_METRIC_POINTS + 1,
   );
   const unavailable = await problemOf(deps, project.id);
   return {
-    points: points.slice(-MAX_METRIC_POINTS).map(pointView),
+    points: sumsOf(wholeSlots(points, step), step, present).map(pointView),
     from: time(from),
     to: time(to),
     step_seconds: step.ms / 1000,
@@ -72,18 +93,48 @@ async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetric
 }
 
 /**
- * Returns why the project's running deployment gets no points; null if it gets points or if no
- * deployment runs.
+ * Returns the newest points of the answer. Leaves out the oldest slot of a deployment if it has
+ * further points that do not fit.
+ */
+function wholeSlots(points: readonly UsagePoint[], step: UsageStep): UsagePoint[] {
+  const kept = points.slice(-MAX_METRIC_POINTS);
+  const cut = points.length > kept.length ? points[0] : undefined;
+  if (cut === undefined) return kept;
+  const slotOf = ({ at }: UsagePoint): number => Math.floor(at / step.ms);
+  return kept.filter(
+    (point) => point.deployment_id !== cut.deployment_id || slotOf(point) !== slotOf(cut),
+  );
+}
+
+/**
+ * Returns why an instance of the project's running deployment gets no points; null if all get points
+ * or if no deployment runs.
  */
 async function problemOf(deps: Deps, projectId: string): Promise<string | null> {
   const running = (await deps.projects.runningDeployments([projectId])).get(projectId);
   if (running === undefined) return null;
-  const { node_id } = await deps.deployments.get(running);
-  const [node] = node_id === null ? [] : await deps.nodes.getMany([node_id]);
-  if (node === undefined) return null;
+  const d = await deps.deployments.get(running);
+  const others = await deps.instances.ofDeployments([running]);
+  const ids = [d, ...others].flatMap(({ node_id }) => node_id ?? []);
+  const nodes = new Map((await deps.nodes.getMany([...new Set(ids)])).map((n) => [n.id, n]));
+  const instances = [
+    { process: WEB, number: d.instance_number, node_id: d.node_id, label: ownLabel(d) },
+    ...others.map(({ labelled, id, ...one }) => ({ ...one, label: labelled ? id : null })),
+  ];
+  for (const { process, number, node_id, label } of instances) {
+    const node = nodes.get(node_id ?? '');
+    const container = node?.containers.find(
+      (c) => c.labels[LABELS.deployment] === running && instanceLabel(c) === label,
+    );
+    const problem = node === undefined ? null : problemOn(node, container);
+    if (problem !== null) return others.length === 0 ? problem : `${process} ${number}: ${problem}`;
+  }
+  return null;
+}
+
+function problemOn(node: NodeRecord, container: ObservedContainer | undefined): string | null {
   if (node.capabilities?.includes(METRICS_CAPABILITY) !== true)
     return `the agent of node ${node.hostname} sends no metrics`;
-  const container = node.containers.find((c) => c.labels[LABELS.deployment] === running);
   if (container?.metrics_problem === undefined) return null;
   return (
     `the agent of node ${node.hostname} cannot read what the container uses: ` +
@@ -103,13 +154,18 @@ function nextReading(nodeId: string, at: number): number {
   return wait < MARGIN_MS ? wait + MINUTES.ms : wait;
 }
 
-const usagePoint = ({ age_ms, started_at, ...point }: SentPoint, now: number): UsagePoint => ({
+const usagePoint = (
+  { age_ms, started_at, instance, ...point }: SentPoint,
+  now: number,
+): ReportedPoint => ({
   ...point,
+  instance_id: instance?.id ?? null,
   at: Math.round(now - age_ms),
   started_at: started_at === null ? null : Date.parse(started_at),
 });
-const pointView = ({ at, started_at, ...point }: UsagePoint): MetricPoint => ({
+const pointView = ({ at, started_at, process, number, ...point }: SummedPoint): MetricPoint => ({
   ...point,
+  ...defined({ process: process ?? undefined, instance: number ?? undefined }),
   at: time(at),
   started_at: timeOrNull(started_at),
 });

@@ -6,6 +6,12 @@
 import { createHash } from 'node:crypto';
 import { createRefCounts } from '@berth/kit/ref-count';
 import type { ExitReport } from '@berth/wire/runtime';
+import {
+  checkProcess,
+  isAskedFor,
+  unlabelledNumber,
+  WEB,
+} from '../../domain/deployments/instance.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
@@ -26,7 +32,9 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const openStreams = createRefCounts();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
-    const { id: projectId } = await stores.projects.get(params.id);
+    const project = await stores.projects.get(params.id);
+    checkProcess(project, query);
+    const { id: projectId } = project;
     if (query.deployment_id !== undefined) await deploymentOf(deps, projectId, query.deployment_id);
     if (!stream) {
       const gone = new AbortController();
@@ -39,9 +47,14 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     return streamLogs(deps, openStreams, call);
   });
 
-  route('deploymentExits', async ({ params }) => {
+  route('deploymentExits', async ({ params, query }) => {
     const deployment = await stores.deployments.get(params.id);
-    return { items: (await stores.exits.list(deployment.id)).map(exitView) };
+    checkProcess(deployment.settings, query);
+    const exits = await stores.exits.list(deployment.id);
+    const askedFor = exits.filter((exit) =>
+      isAskedFor(query, { process: exit.process, number: exit.instance }),
+    );
+    return { items: askedFor.map(exitView) };
   });
 
   route('agentLogWants', async ({ query, request }) => {
@@ -75,18 +88,21 @@ async function storeExits(
   exits: readonly ExitReport[],
 ): Promise<number> {
   const ids = [...new Set(exits.map((exit) => exit.deployment_id))];
-  const existing = new Set((await stores.deployments.getMany(ids)).map(({ id }) => id));
+  const existing = new Map((await stores.deployments.getMany(ids)).map((d) => [d.id, d]));
   const own = await stores.exits.ranOn(node_id, ids);
   // Check whether the deployment ever ran on this node: it might have moved to a different node
   // since.
-  const foreign = [...existing].find((id) => !own.has(id));
+  const foreign = [...existing.keys()].find((id) => !own.has(id));
   if (foreign !== undefined)
     throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);
   let stored = 0;
-  for (const { container_id, started_at, finished_at, ...exit } of exits) {
-    if (!existing.has(exit.deployment_id)) continue;
+  for (const { container_id, started_at, finished_at, instance, ...exit } of exits) {
+    const deployment = existing.get(exit.deployment_id);
+    if (deployment === undefined) continue;
     const record = {
       ...exit,
+      process: instance?.process ?? WEB,
+      instance: instance?.number ?? unlabelledNumber(deployment),
       run: runKey(container_id, started_at),
       node_id,
       started_at: timeOf(started_at),

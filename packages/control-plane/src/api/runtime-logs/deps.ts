@@ -2,6 +2,7 @@
 import type { Changes } from '../../domain/platform/changes.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
 import type { ExitStore } from '../../domain/deployments/runtime-logs.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
@@ -12,6 +13,7 @@ export type RuntimeLogDeps = {
   stores: {
     projects: Pick<ProjectStore, 'get'>;
     deployments: Pick<DeploymentStore, 'get' | 'getMany' | 'list'>;
+    instances: Pick<InstanceStore, 'ofDeployments'>;
     exits: ExitStore;
     nodes: Pick<NodeStore, 'getMany'>;
   };

@@ -1,6 +1,7 @@
 /** Converts lines of runtime logs to the form of the API. */
 import type { QueryOf } from '@berth/wire/routes';
 import type { ContainerExit, RuntimeLine, RuntimeLogs } from '@berth/wire/runtime';
+import { isAskedFor } from '../../domain/deployments/instance.ts';
 import type { ExitRecord } from '../../domain/deployments/runtime-logs.ts';
 import { time } from '../views.ts';
 import type { ChannelLine } from './channel.ts';
@@ -19,11 +20,21 @@ export const rangeOf = ({
 export const correctedTime = (at: string, offset: number): string =>
   offset === 0 ? at : time(Date.parse(at) + offset);
 
+/** The instance of a line. */
+export type LineOf = { deployment_id: string; process: string; number: number };
+
 export const lineView = (
-  deployment_id: string,
+  { deployment_id, process, number }: LineOf,
   { at, stream, text }: ChannelLine,
   offset: number,
-): RuntimeLine => ({ at: correctedTime(at, offset), deployment_id, stream, text });
+): RuntimeLine => ({
+  at: correctedTime(at, offset),
+  deployment_id,
+  process,
+  instance: number,
+  stream,
+  text,
+});
 
 /** Merges the lines of several logs by their times. The lines of one log keep their order. */
 export const mergedByTime = (logs: readonly (readonly RuntimeLine[])[]): RuntimeLine[] =>
@@ -38,7 +49,12 @@ export const mergedByTime = (logs: readonly (readonly RuntimeLine[])[]): Runtime
     .sort((a, b) => a.newest - b.newest)
     .map(({ line }) => line);
 
-export const NOTHING_RUNS = 'nothing of this project runs now';
+/** Says that nothing runs that the query asks for. */
+export function nothingRuns({ process, instance }: LogQuery): string {
+  if (process === undefined && instance === undefined) return 'nothing of this project runs now';
+  if (instance === undefined) return `no instance of ${process} runs now`;
+  return `no instance ${instance}${process === undefined ? '' : ` of ${process}`} runs now`;
+}
 
 export const endOf = ({ container, exit_code, finished_at }: ExitRecord): string => {
   const when = finished_at === null ? '' : ` at ${time(finished_at)}`;
@@ -46,29 +62,54 @@ export const endOf = ({ container, exit_code, finished_at }: ExitRecord): string
   return `${container}, which ended${when}${code}`;
 };
 
-/** Returns the stored last lines of the newest ended container, within the range of the query. */
+/** Returns the newest end of each instance that the query asks for. */
+export function newestEnds(exits: readonly ExitRecord[], query: LogQuery): ExitRecord[] {
+  const newest = new Map<string, ExitRecord>();
+  for (const exit of exits) {
+    const key = `${exit.process} ${exit.instance}`;
+    if (!newest.has(key) && isAskedFor(query, { process: exit.process, number: exit.instance }))
+      newest.set(key, exit);
+  }
+  return [...newest.values()];
+}
+
+/**
+ * Returns the stored last lines of the newest ended container of each instance, within the range of
+ * the query.
+ */
 export function storedLines(
   exits: readonly ExitRecord[],
   query: LogQuery,
   tail: number,
 ): RuntimeLogs {
-  const [newest] = exits;
-  if (newest === undefined)
+  const ends = newestEnds(exits, query);
+  if (ends.length === 0)
     return {
       lines: [],
       truncated: false,
       unavailable: 'the container is gone, and its end is not stored',
     };
+  const lines = mergedByTime(ends.map((exit) => linesOfEnd(exit, query)));
+  const shown = newestLines(lines, tail);
+  return {
+    lines: shown,
+    truncated: ends.some(({ truncated }) => truncated) || lines.length > shown.length,
+  };
+}
+
+function linesOfEnd(
+  { deployment_id, process, instance, lines }: ExitRecord,
+  query: LogQuery,
+): RuntimeLine[] {
   const { since, until } = rangeOf(query);
-  const inRange = newest.lines.filter(
-    ({ at, stream }) =>
-      (since === null || Date.parse(at) >= since) &&
-      (until === null || Date.parse(at) <= until) &&
-      (query.stream === undefined || stream === query.stream),
-  );
-  const { deployment_id } = newest;
-  const lines = newestLines(inRange, tail).map((line) => ({ ...line, deployment_id }));
-  return { lines, truncated: newest.truncated || inRange.length > lines.length };
+  return lines
+    .filter(
+      ({ at, stream }) =>
+        (since === null || Date.parse(at) >= since) &&
+        (until === null || Date.parse(at) <= until) &&
+        (query.stream === undefined || stream === query.stream),
+    )
+    .map((line) => ({ ...line, deployment_id, process, instance }));
 }
 
 export const newestLines = <L>(lines: readonly L[], tail: number): L[] =>

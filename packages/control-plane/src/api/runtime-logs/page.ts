@@ -1,18 +1,25 @@
-/** Runtime logs as JSON: the newest lines of a range. */
+/** Runtime logs as JSON: the newest lines of a range, merged by time. */
 import { defined } from '@berth/kit/defined';
-import { DEFAULT_TAIL, type RuntimeLogs } from '@berth/wire/runtime';
+import { createLimit } from '@berth/kit/limit';
+import { DEFAULT_TAIL, type RuntimeLine, type RuntimeLogs } from '@berth/wire/runtime';
 import type { RuntimeLogDeps } from './deps.ts';
 import {
   endOf,
   lineView,
   type LogQuery,
   mergedByTime,
+  newestEnds,
   newestLines,
-  NOTHING_RUNS,
+  nothingRuns,
   rangeOf,
   storedLines,
 } from './lines.ts';
-import { readableNode, type Target, targetsOf } from './targets.ts';
+import { nameBefore, readableNode, type Target, targetsOf } from './targets.ts';
+
+/** Number of logs that are read at the same time for one answer. */
+const READS_AT_ONCE = 4;
+/** Limit in bytes of the memory for the lines of one answer, shared by several logs. */
+const SHARED_BYTES = 16 * 1_048_576;
 
 export async function readPage(
   deps: RuntimeLogDeps,
@@ -20,13 +27,11 @@ export async function readPage(
   query: LogQuery,
   signal: AbortSignal,
 ): Promise<RuntimeLogs> {
-  const targets = await targetsOf(deps, projectId, query.deployment_id);
+  const targets = await targetsOf(deps, projectId, query);
   const tail = query.tail ?? DEFAULT_TAIL;
-  const parts = await Promise.all(
-    targets.map((target) => readTarget(deps, target, query, tail, signal)),
-  );
+  const parts = await readTargets(deps, targets, query, tail, signal);
   if (targets.length === 0) parts.push(await lastEnd(deps, projectId, query, tail));
-  const lines = mergedByTime(parts.map((part) => part.lines));
+  const lines = withoutGap(parts);
   const problems = parts.flatMap((part) => part.unavailable ?? []);
   return {
     lines: newestLines(lines, tail),
@@ -35,33 +40,78 @@ export async function readPage(
   };
 }
 
-async function readTarget(
+/** `isOverBytes`: lines of the range did not fit into the memory. */
+type Part = RuntimeLogs & { isOverBytes?: boolean };
+
+async function readTargets(
   deps: RuntimeLogDeps,
-  target: Target,
+  targets: readonly Target[],
   query: LogQuery,
   tail: number,
   signal: AbortSignal,
-): Promise<RuntimeLogs> {
-  if (target.ended) return storedLines(await deps.stores.exits.list(target.id), query, tail);
+): Promise<Part[]> {
+  const ended = targets.find((target) => target.ended);
+  if (ended !== undefined)
+    return [storedLines(await deps.stores.exits.list(ended.deployment_id), query, tail)];
+  const inTurn = createLimit(READS_AT_ONCE);
+  const shared = Math.floor(SHARED_BYTES / targets.length);
+  const bytes = Math.min(deps.readers.limits.read.bytes, shared);
+  return Promise.all(
+    targets.map(async (target) => {
+      const part = await inTurn(
+        () => readTarget(deps, target, { query, tail, bytes }, signal),
+        signal,
+      );
+      const problem = part.unavailable;
+      if (problem === undefined) return part;
+      return { ...part, unavailable: `${nameBefore(target, targets.length)}${problem}` };
+    }),
+  );
+}
+
+/**
+ * Merges the lines. Leaves out the lines before the first line of a part that did not fit into the
+ * memory, so that no lines are missing between two others.
+ */
+function withoutGap(parts: readonly Part[]): RuntimeLine[] {
+  const [only] = parts;
+  if (only !== undefined && parts.length === 1) return only.lines;
+  const begin = Math.max(
+    ...parts.map(({ isOverBytes, lines: [first] }) =>
+      isOverBytes === true && first !== undefined ? Date.parse(first.at) : -Infinity,
+    ),
+  );
+  return mergedByTime(parts.map(({ lines }) => lines.filter(({ at }) => Date.parse(at) >= begin)));
+}
+
+async function readTarget(
+  deps: RuntimeLogDeps,
+  target: Target,
+  { query, tail, bytes }: { query: LogQuery; tail: number; bytes: number },
+  signal: AbortSignal,
+): Promise<Part> {
   const { node, problem } = await readableNode(deps, target.node_id);
   if (problem !== null) return { lines: [], truncated: false, unavailable: problem };
   const request = {
-    deployment_id: target.id,
+    deployment_id: target.deployment_id,
+    instance: target.instance,
     node_id: node.id,
     tail,
     ...rangeOf(query),
     stream: query.stream ?? null,
     after: null,
+    bytes,
   };
   const read = await deps.readers.read(request, signal);
   return {
-    lines: read.lines.map((line) => lineView(target.id, line, read.offset)),
+    lines: read.lines.map((line) => lineView(target, line, read.offset)),
     truncated: read.isCut,
+    isOverBytes: read.isOverBytes,
     ...defined({ unavailable: read.problem ?? undefined }),
   };
 }
 
-/** Returns the stored end of the newest container, for a project without a running one. */
+/** Returns the stored ends of the newest containers, for a project without a running one. */
 export async function lastEnd(
   { stores }: RuntimeLogDeps,
   projectId: string,
@@ -73,11 +123,14 @@ export async function lastEnd(
     { limit: 20, cursor: null },
   );
   for (const { id } of items) {
-    const [newest] = await stores.exits.list(id);
+    const ends = newestEnds(await stores.exits.list(id), query);
+    const [newest] = ends;
     if (newest === undefined) continue;
-    const unavailable = `${NOTHING_RUNS}; these are the last lines of ${endOf(newest)}`;
-    return { ...storedLines([newest], query, tail), unavailable };
+    const others = ends.length === 1 ? '' : ', and of its other instances';
+    const unavailable =
+      `${nothingRuns(query)}; these are the last lines of ${endOf(newest)}` + others;
+    return { ...storedLines(ends, query, tail), unavailable };
   }
-  const unavailable = `${NOTHING_RUNS}, and no end of a container is stored`;
+  const unavailable = `${nothingRuns(query)}, and no end of a container is stored`;
   return { lines: [], truncated: false, unavailable };
 }

@@ -56,9 +56,15 @@ export const READER_LIMITS: ReaderLimits = {
 /** Number of older lines that a 0.1.0 agent sends first. */
 const FOLLOW_OVERLAP_LINES = 5_000;
 
-export type ReadRequest = {
+/** The container whose log is read; `key` identifies its instance. */
+export type LogOf = {
+  key: string;
   deployment_id: string;
+  /** Label of the container (LogWant). */
+  instance: string | null;
   node_id: string;
+};
+export type ReadRequest = Omit<LogOf, 'key'> & {
   tail: number;
   since: number | null;
   until: number | null;
@@ -89,15 +95,15 @@ export type ReadResult = {
  */
 export type FollowBegin = { after: string | null; since: number };
 export type Held = { channel: Channel; release(): void };
-type Target = { id: string; node_id: string | null };
+type Target = Pick<LogOf, 'key'> & { node_id: string | null };
 
 export type Readers = {
   limits: ReaderLimits;
   /**
-   * Follows the log of a deployment from now on. Call `release` once, in a `finally`. Throws
+   * Follows the log of an instance from now on. Call `release` once, in a `finally`. Throws
    * too_many_requests.
    */
-  follow(deployment_id: string, node_id: string, begin: FollowBegin): Promise<Held>;
+  follow(of: LogOf, begin: FollowBegin): Promise<Held>;
   /** Returns whether `follow` of all these targets would succeed now. */
   hasRoom(targets: readonly Target[]): boolean;
   /**
@@ -142,7 +148,7 @@ export function createReaders(deps: ReaderDeps): Readers {
   const { wants } = state;
   return {
     limits,
-    follow: (...target) => follow(state, ...target),
+    follow: (of, begin) => follow(state, of, begin),
     hasRoom: (targets) => hasRoom(state, targets),
     read: (request, signal) => Promise.race([sharedRead(state, request), rejected(signal)]),
     accept: (key, batch) => accept(state, key, batch),
@@ -157,28 +163,24 @@ export function createReaders(deps: ReaderDeps): Readers {
   };
 }
 
-const followKey = (deployment_id: string): string => `f-${deployment_id}`;
+const followKey = ({ key }: Pick<LogOf, 'key'>): string => `f-${key}`;
 
-async function follow(
-  state: State,
-  deployment_id: string,
-  node_id: string,
-  { after, since }: FollowBegin,
-): Promise<Held> {
+async function follow(state: State, of: LogOf, { after, since }: FollowBegin): Promise<Held> {
   const { wants, limits, now, taken } = state;
-  const key = followKey(deployment_id);
+  const { deployment_id, instance, node_id } = of;
+  const key = followKey(of);
   let own = wants.own.get(key);
   if (own !== undefined && own.want.node_id !== node_id) {
-    // End the reader: the deployment moved to another node.
+    // End the reader: the instance moved to another node.
     removeWant(wants, own);
     own = undefined;
   }
-  if (own === undefined && !hasRoom(state, [{ id: deployment_id, node_id }]))
-    throw tooManyFollows();
+  if (own === undefined && !hasRoom(state, [of])) throw tooManyFollows();
   const want: Want = {
     key,
     node_id,
     deployment_id,
+    instance,
     mode: 'follow',
     tail: FOLLOW_OVERLAP_LINES,
     since_at: since,
@@ -211,7 +213,7 @@ const countOf = ({ wants }: State, mode: Want['mode'], node_id?: string): number
 function hasRoom(state: State, targets: readonly Target[]): boolean {
   const { limits, wants } = state;
   const added = targets.filter(
-    ({ id, node_id }) => wants.own.get(followKey(id))?.want.node_id !== node_id,
+    (target) => wants.own.get(followKey(target))?.want.node_id !== target.node_id,
   );
   if (countOf(state, 'follow') + added.length > limits.follows) return false;
   return added.every(({ node_id }) => {

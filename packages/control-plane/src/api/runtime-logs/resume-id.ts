@@ -1,17 +1,20 @@
 /**
- * The id of a `line` event: for each deployment the cursor of its newest line, so that a stream can
- * be resumed at any control plane (Last-Event-ID).
+ * The id of a `line` event: for each instance (key of its target) the cursor of its newest line, so
+ * that a stream can be resumed at any control plane (Last-Event-ID).
  *
- *   DEPLOYMENT~TIME~TIME,ORDINAL:RUN,DEPLOYMENT~…
+ *   KEY~TIME~TIME,ORDINAL:RUN,KEY~…
  *
  * A 0.1.0 control plane reads the first part, the times of the newest lines of both streams, and
  * ignores the second part.
  */
 import type { LogCursor } from '@berth/wire/log-cursor';
 
-/** Maximum number of deployments in an id; the newest ones are kept. */
-const MOST = 4;
-const MOST_CHARS = 2_000;
+/**
+ * Maximum number of instances in an id; the newest ones are kept. More than a stream follows at
+ * once.
+ */
+const MOST = 16;
+const MOST_CHARS = 4_000;
 
 export const resumeId = (cursors: ReadonlyMap<string, LogCursor>): string =>
   [...cursors]
@@ -32,9 +35,9 @@ export function cursorsIn(id: string | string[] | undefined): Map<string, LogCur
   if (typeof id !== 'string' || id.length > MOST_CHARS) return cursors;
   // An id of version 0.1.0 has no ordinal. Treat all lines up to the time as already shown.
   for (const part of id.matchAll(PART)) {
-    const [, deployment = '', out = '', err = '', ordinal = '999999999', run = ''] = part;
+    const [, key = '', out = '', err = '', ordinal = '999999999', run = ''] = part;
     const at = out > err ? out : err;
-    if (at !== '') cursors.set(deployment, { run, at, ordinal: Number(ordinal) });
+    if (at !== '') cursors.set(key, { run, at, ordinal: Number(ordinal) });
   }
   return cursors;
 }

@@ -1,5 +1,5 @@
 /**
- * The log of one deployment for one viewer: the lines before now, then the new ones, as one
+ * The log of one instance for one viewer: the lines before now, then the new ones, as one
  * sequence of cursors. The new lines come from a channel. If the channel has a hole after the
  * newest line shown, the source reads the missing lines from the engine once. It announces lines
  * that are missing there too.
@@ -14,15 +14,18 @@ import { type Channel, type ChannelLine, type Place, stretchAfter, waitFor } fro
 import { correctedTime, lineView, rangeOf } from './lines.ts';
 import type { ReadResult } from './readers.ts';
 import { resumeId } from './resume-id.ts';
-import { readableNode, type Target } from './targets.ts';
+import type { MergeMember } from './merge.ts';
+import { nameBefore, readableNode, type Target } from './targets.ts';
 import { checkRights, inTime, send, sendGone, type Viewer } from './viewer.ts';
 
 export type Source = {
   viewer: Viewer;
   target: Target;
   signal: AbortSignal;
-  /** Returns whether the deployment no longer runs. */
+  /** Returns whether the instance no longer runs. */
   isEnding: () => boolean;
+  /** The turn of this log among the logs of the viewer. */
+  turn: MergeMember;
   place: Place;
   /** Time of the newest line shown, in the form that the viewer got. */
   shownAt: string | null;
@@ -70,7 +73,8 @@ export const createSource = (
   target,
   signal,
   isEnding,
-  place: { last: viewer.cursors.get(target.id) ?? null, pos: null },
+  turn: viewer.merge.join(),
+  place: { last: viewer.cursors.get(target.key) ?? null, pos: null },
   shownAt: null,
   isEndUnknown: false,
   toldProblem: '',
@@ -78,8 +82,16 @@ export const createSource = (
   filledAt: -Infinity,
 });
 
-/** Sends the log until its deployment has ended. */
+/** Sends the log until its instance has ended. */
 export async function runSource(source: Source): Promise<void> {
+  try {
+    await sendUntilEnd(source);
+  } finally {
+    source.turn.leave();
+  }
+}
+
+async function sendUntilEnd(source: Source): Promise<void> {
   const { viewer, target, signal } = source;
   for (;;) {
     const { node, problem } = await readableNode(viewer.deps, target.node_id);
@@ -96,7 +108,7 @@ async function sendLog(source: Source, node: NodeRecord): Promise<boolean> {
   if (!(await sendHistory(source, node)) && source.failedReads === 1) return false;
   const begin = { after: source.place.last?.at ?? null, since };
   const held = await viewer.deps.readers
-    .follow(target.id, node.id, begin)
+    .follow({ ...target, node_id: node.id }, begin)
     .catch((error: unknown) => tell(source, node.hostname, refusalOf(error)));
   if (held === undefined) return false;
   try {
@@ -122,28 +134,64 @@ async function sendHistory(source: Source, node: NodeRecord): Promise<boolean> {
   const { viewer, target, signal } = source;
   const { last } = source.place;
   const request = {
-    deployment_id: target.id,
+    deployment_id: target.deployment_id,
+    instance: target.instance,
     node_id: node.id,
     until: null,
     stream: null,
-    bytes: FIRST_BYTES,
+    bytes: Math.floor(FIRST_BYTES / Math.max(1, Math.min(4, viewer.merge.size()))),
     ...historyRange(source),
   };
-  const read = await viewer.deps.readers.read(request, signal);
+  const read = await viewer.reads(() => viewer.deps.readers.read(request, signal), signal);
   const lines = read.lines.filter(
     (line) => isNew(line.cursor, last, read) && isInRange(source, line, read.offset),
   );
   await viewer.recheck();
   const [first] = lines;
-  if (first !== undefined && isGapBefore(source, first, read))
-    await inTime(viewer, () => send(viewer, [lostEvent(source, first, read.offset)]));
-  await inTime(viewer, async () => {
-    for (let i = 0; i < lines.length; i += LINES_AT_ONCE) {
-      signal.throwIfAborted();
-      await sendLines(source, lines.slice(i, i + LINES_AT_ONCE), read.offset);
-    }
+  await passLines(source, lines, {
+    offset: read.offset,
+    isGapBefore: first !== undefined && isGapBefore(source, first, read),
+    isFirst: viewer.firstTargets.has(target.key),
   });
   return endHistory(source, node, read);
+}
+
+type Passing = {
+  offset: number;
+  /** True if lines can be missing before the first line. */
+  isGapBefore: boolean;
+  isFirst: boolean;
+};
+
+/** Sends the lines in the order of time among the logs of the viewer. */
+function passLines(
+  source: Source,
+  lines: readonly ChannelLine[],
+  { offset, isGapBefore: isLost, isFirst }: Passing,
+): Promise<void> {
+  const { viewer, signal, turn } = source;
+  const sendPart = async (from: number, to: number): Promise<void> => {
+    const [first] = lines.slice(from, to);
+    if (isLost && from === 0 && first !== undefined)
+      await send(viewer, [lostEvent(source, first, offset)]);
+    for (let i = from; i < to; i += LINES_AT_ONCE) {
+      signal.throwIfAborted();
+      await sendLines(source, lines.slice(i, Math.min(to, i + LINES_AT_ONCE)), offset);
+    }
+  };
+  return turn.pass({
+    times: lines.map(({ at }) => Date.parse(correctedTime(at, offset))),
+    async send(from, to) {
+      await checkRights(viewer);
+      signal.throwIfAborted();
+      await inTime(viewer, () => sendPart(from, to));
+    },
+    skip(to) {
+      const last = lines[to - 1];
+      if (last !== undefined) moveTo(source, last.cursor);
+    },
+    isFirst,
+  });
 }
 
 /** Moves the place to the end of the lines read. */
@@ -156,7 +204,7 @@ async function endHistory(source: Source, node: NodeRecord, read: ReadResult): P
     return false;
   }
   source.failedReads = 0;
-  source.viewer.firstTargets.delete(source.target.id);
+  source.viewer.firstTargets.delete(source.target.key);
   const newest = read.last ?? null;
   if (newest !== null && isNew(newest, last, read)) moveTo(source, newest);
   return true;
@@ -165,7 +213,7 @@ async function endHistory(source: Source, node: NodeRecord, read: ReadResult): P
 function historyRange({ viewer, target, place }: Source) {
   if (place.last !== null) return { tail: MAX_TAIL, since: null, after: place.last.at };
   // Show a deployment that starts while the stream is open from its first line.
-  if (!viewer.firstTargets.has(target.id)) return { tail: MAX_TAIL, since: null, after: null };
+  if (!viewer.firstTargets.has(target.key)) return { tail: MAX_TAIL, since: null, after: null };
   const { query, beganAt } = viewer;
   // The lines that were printed since the request are new, and not among the last ones.
   if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt - LATE_MS, after: null };
@@ -181,7 +229,7 @@ const isNew = (
 function moveTo({ viewer, target, place }: Source, cursor: LogCursor): void {
   place.last = cursor;
   place.pos = null;
-  viewer.cursors.set(target.id, cursor);
+  viewer.cursors.set(target.key, cursor);
 }
 
 /** Whether a line was printed since the request, if only those are asked for. */
@@ -203,7 +251,7 @@ function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadRe
 
 /** Sends the new lines until the agent says that it sent the last one. */
 async function sendNew(source: Source, node: NodeRecord, channel: Channel): Promise<void> {
-  const { viewer, signal } = source;
+  const { signal } = source;
   for (;;) {
     const { lines, pos, before } = stretchAfter(channel, source.place, LINES_AT_ONCE, PAGE_BYTES);
     if (before === 'hole' && canFill(source)) {
@@ -215,17 +263,17 @@ async function sendNew(source: Source, node: NodeRecord, channel: Channel): Prom
     }
     const [first] = lines;
     if (first !== undefined) {
-      await checkRights(viewer);
-      signal.throwIfAborted();
-      await inTime(viewer, async () => {
-        if (before !== 'nothing') await send(viewer, [lostEvent(source, first, channel.offset)]);
-        await sendLines(source, lines, channel.offset);
+      await passLines(source, lines, {
+        offset: channel.offset,
+        isGapBefore: before !== 'nothing',
+        isFirst: false,
       });
       source.place.pos = pos;
       // Pause between two parts, so that the process can handle other requests.
       await setImmediate();
       continue;
     }
+    source.turn.rest();
     if (channel.hasEnded) return;
     await tellChannelProblem(source, node, channel);
     await waitFor(
@@ -252,7 +300,7 @@ async function sendLines(
   for (const line of lines) {
     moveTo(source, line.cursor);
     if (viewer.query.stream !== undefined && line.stream !== viewer.query.stream) continue;
-    const data = lineView(target.id, line, offset);
+    const data = lineView(target, line, offset);
     source.shownAt = data.at;
     events.push({ event: 'line', data, id: resumeId(viewer.cursors) });
   }
@@ -262,7 +310,9 @@ async function sendLines(
 
 function lostEvent({ target, shownAt }: Source, next: ChannelLine, offset: number): SseEvent {
   const data: LostLines = {
-    deployment_id: target.id,
+    deployment_id: target.deployment_id,
+    process: target.process,
+    instance: target.number,
     count: 'some',
     from: shownAt,
     to: correctedTime(next.at, offset),
@@ -284,7 +334,13 @@ async function tellChannelProblem(
 
 /** Tells the viewer why the log cannot be read, once for each reason. */
 async function tell(source: Source, node: string | null, message: string): Promise<void> {
+  const { viewer, target, turn } = source;
+  turn.rest();
   if (source.toldProblem === message) return;
   source.toldProblem = message;
-  await sendGone(source.viewer, { deployment_id: source.target.id, node, message });
+  await sendGone(viewer, {
+    deployment_id: target.deployment_id,
+    node,
+    message: `${nameBefore(target, viewer.merge.size())}${message}`,
+  });
 }

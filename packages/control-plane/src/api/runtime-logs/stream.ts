@@ -1,8 +1,9 @@
 /**
  * Runtime logs as a live stream. Events: `line` (a RuntimeLine), `lost` (lines can be missing
- * here), `gone` (a node cannot be read now). A stream has one source for each running deployment,
- * and continues with the next deployment of the project.
+ * here), `gone` (a node cannot be read now). A stream has one source for each instance of a running
+ * deployment, and continues with the next deployment of the project.
  */
+import { createLimit } from '@berth/kit/limit';
 import type { RefCounts } from '@berth/kit/ref-count';
 import { DEFAULT_TAIL } from '@berth/wire/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -11,8 +12,9 @@ import type { SENT } from '../define.ts';
 import type { Hold } from '../long-poll.ts';
 import type { EventStream } from '../sse.ts';
 import { streamTo } from '../stream-answer.ts';
-import { type LogQuery, NOTHING_RUNS, storedLines } from './lines.ts';
+import { type LogQuery, nothingRuns, storedLines } from './lines.ts';
 import type { RuntimeLogDeps } from './deps.ts';
+import { createLineMerge } from './merge.ts';
 import { lastEnd } from './page.ts';
 import { tooManyFollows } from './readers.ts';
 import { cursorsIn } from './resume-id.ts';
@@ -34,6 +36,8 @@ const HEARTBEAT_MS = 15_000;
 /** How long a stream waits for the last lines of a container that is being removed. */
 const LAST_LINES_MS = 60_000;
 const MOST_STREAMS_OF_ONE = 8;
+/** Number of logs that are read at the same time for one stream. */
+const READS_AT_ONCE = 4;
 
 /** Streams the log until the client disconnects. Throws too_many_requests. */
 export async function streamLogs(
@@ -42,7 +46,7 @@ export async function streamLogs(
   call: StreamCall,
 ): Promise<typeof SENT> {
   const { projectId, userId, query, request, reply } = call;
-  const targets = await targetsOf(deps, projectId, query.deployment_id);
+  const targets = await targetsOf(deps, projectId, query);
   checkRoom(deps, openStreams, userId, targets);
   const release = openStreams.add(userId);
   try {
@@ -66,7 +70,8 @@ function checkRoom(
   userId: string,
   targets: readonly Target[],
 ): void {
-  if (!readers.hasRoom(targets.filter((target) => !target.ended))) throw tooManyFollows();
+  const followed = targets.filter((target) => !target.ended).slice(0, MOST_SOURCES);
+  if (!readers.hasRoom(followed)) throw tooManyFollows();
   const open = openStreams.count(userId);
   if (open >= MOST_STREAMS_OF_ONE)
     throw new DomainError(
@@ -78,7 +83,7 @@ function checkRoom(
 async function pump(viewer: Viewer, projectId: string): Promise<void> {
   const sources: Sources = new Map();
   try {
-    await followProject({ viewer, sources, projectId, failure: null });
+    await followProject({ viewer, sources, projectId, failure: null, isLeftOutTold: false });
   } finally {
     for (const { stop } of sources.values()) stop.abort();
   }
@@ -100,6 +105,8 @@ function createViewer(
     checkedAt: -Infinity,
     cursors: cursorsIn(request.headers['last-event-id']),
     firstTargets: new Set(),
+    reads: createLimit(READS_AT_ONCE),
+    merge: createLineMerge(query.tail === 0 ? Infinity : (query.tail ?? DEFAULT_TAIL)),
     quietSince: performance.now(),
   };
 }
@@ -107,9 +114,10 @@ function createViewer(
 type Running = {
   stop: AbortController;
   node_id: string | null;
-  /** Monotonic time since which the deployment no longer runs; null while it runs. */
+  /** Monotonic time since which the instance no longer runs; null while it runs. */
   endingAt: number | null;
 };
+/** By the key of the target. */
 type Sources = Map<string, Running>;
 type ProjectStream = {
   viewer: Viewer;
@@ -117,9 +125,11 @@ type ProjectStream = {
   projectId: string;
   /** The error with which a source ended. */
   failure: unknown;
+  /** True if the client was told that not all instances are followed. */
+  isLeftOutTold: boolean;
 };
 
-/** Keeps one source for each running deployment until the stream ends. */
+/** Keeps one source for each instance until the stream ends. */
 async function followProject(stream: ProjectStream): Promise<never> {
   const { viewer, sources, projectId } = stream;
   const { deps, hold, query, cursors } = viewer;
@@ -131,14 +141,15 @@ async function followProject(stream: ProjectStream): Promise<never> {
     // project.
     await viewer.recheck();
     await deps.stores.projects.get(projectId);
-    const targets = await targetsOf(deps, projectId, query.deployment_id);
+    const targets = await targetsOf(deps, projectId, query);
     const withLines = isFirstLook && cursors.size === 0;
-    if (withLines) for (const { id } of targets) viewer.firstTargets.add(id);
+    if (withLines) for (const { key } of targets) viewer.firstTargets.add(key);
     const isIdle = sources.size === 0 && targets.every((target) => target.ended);
     if (isIdle && !wasIdle) await sayIdle(stream, targets[0] ?? null, withLines);
     wasIdle = isIdle;
     isFirstLook = false;
     startSources(stream, targets);
+    await tellLeftOut(stream, targets.length);
     endSources(sources, targets);
     await keepAlive(viewer);
     await changed;
@@ -150,18 +161,32 @@ async function followProject(stream: ProjectStream): Promise<never> {
 function startSources(stream: ProjectStream, targets: readonly Target[]): void {
   const { sources } = stream;
   for (const target of targets) {
-    const running = sources.get(target.id);
+    const running = sources.get(target.key);
     if (running?.node_id === target.node_id) continue;
     running?.stop.abort();
     if (sources.size < MOST_SOURCES || running !== undefined) start(stream, target);
   }
 }
 
-/** Ends the sources of deployments that have not run for a while. */
+/** Tells the client once that not all instances are followed. */
+async function tellLeftOut(stream: ProjectStream, count: number): Promise<void> {
+  const { viewer, sources } = stream;
+  if (stream.isLeftOutTold || count <= sources.size || sources.size < MOST_SOURCES) return;
+  stream.isLeftOutTold = true;
+  await sendGone(viewer, {
+    deployment_id: null,
+    node: null,
+    message:
+      `a stream shows at most ${MOST_SOURCES} instances, and ${count} run: choose by process and ` +
+      'instance',
+  });
+}
+
+/** Ends the sources of instances that have not run for a while. */
 function endSources(sources: Sources, targets: readonly Target[]): void {
-  const live = new Set(targets.filter(({ ended }) => !ended).map(({ id }) => id));
-  for (const [id, running] of sources) {
-    if (live.has(id)) continue;
+  const live = new Set(targets.filter(({ ended }) => !ended).map(({ key }) => key));
+  for (const [key, running] of sources) {
+    if (live.has(key)) continue;
     running.endingAt ??= performance.now();
     if (performance.now() - running.endingAt > LAST_LINES_MS) running.stop.abort();
   }
@@ -183,7 +208,7 @@ function start(stream: ProjectStream, target: Target): void {
   const { viewer, sources } = stream;
   const stop = new AbortController();
   const running: Running = { stop, node_id: target.node_id, endingAt: null };
-  sources.set(target.id, running);
+  sources.set(target.key, running);
   const signal = AbortSignal.any([stop.signal, viewer.hold.signal]);
   const source = createSource(viewer, target, signal, () => running.endingAt !== null);
   void runSource(source)
@@ -191,7 +216,7 @@ function start(stream: ProjectStream, target: Target): void {
       if (!signal.aborted) stream.failure = error;
     })
     .finally(() => {
-      if (sources.get(target.id) === running) sources.delete(target.id);
+      if (sources.get(target.key) === running) sources.delete(target.key);
     });
 }
 
@@ -209,9 +234,9 @@ async function sayIdle(
         lines.map((data) => ({ event: 'line', data })),
       );
     await sendGone(viewer, {
-      deployment_id: named?.id ?? lines[0]?.deployment_id ?? null,
+      deployment_id: named?.deployment_id ?? lines[0]?.deployment_id ?? null,
       node: null,
-      message: withLines ? (unavailable ?? NOTHING_RUNS) : NOTHING_RUNS,
+      message: (withLines ? unavailable : undefined) ?? nothingRuns(viewer.query),
     });
   });
 }
@@ -219,6 +244,6 @@ async function sayIdle(
 async function idleLines({ deps, query }: Viewer, projectId: string, named: Target | null) {
   const tail = query.tail ?? DEFAULT_TAIL;
   if (named === null) return lastEnd(deps, projectId, query, tail);
-  const exits = await deps.stores.exits.list(named.id);
+  const exits = await deps.stores.exits.list(named.deployment_id);
   return { unavailable: 'this deployment has ended', ...storedLines(exits, query, tail) };
 }

@@ -1,16 +1,37 @@
-/** Finds which deployments of a project have a log to read now, and on which nodes. */
+/** Finds which instances of a project have a log to read now, and on which nodes. */
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { isTerminal } from '@berth/wire/vocabulary';
+import {
+  type InstanceRecord,
+  isAskedFor,
+  isWanted,
+  ownLabel,
+  WEB,
+} from '../../domain/deployments/instance.ts';
 import { isOnline } from '../../domain/nodes/placement.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { DeploymentRecord, NodeRecord } from '../../domain/platform/records.ts';
 import type { RuntimeLogDeps } from './deps.ts';
+import type { LogQuery } from './lines.ts';
 import { time } from '../views.ts';
 
-export type Target = { id: string; node_id: string | null; ended: boolean };
+/** One instance of a deployment (domain/deployments/instance.ts). */
+export type Target = {
+  /** Identifies the instance among all targets. */
+  key: string;
+  deployment_id: string;
+  /** Label of its container; null: its container has no label of an instance. */
+  instance: string | null;
+  process: string;
+  number: number;
+  node_id: string | null;
+  ended: boolean;
+};
 
-/** Maximum number of deployments of one project that a stream follows at once. */
-export const MOST_SOURCES = 6;
+/** Maximum number of deployments of one project whose instances are read. */
+const MOST_DEPLOYMENTS = 6;
+/** Maximum number of instances that a stream follows at once. */
+export const MOST_SOURCES = 12;
 
 export async function deploymentOf(
   { stores }: RuntimeLogDeps,
@@ -27,29 +48,81 @@ export async function deploymentOf(
   return deployment;
 }
 
-/** Returns the deployments whose containers can print now, or the named one. */
+/**
+ * Returns the instances whose containers can print now, of the project or of the named deployment,
+ * that the query asks for.
+ */
 export async function targetsOf(
   deps: RuntimeLogDeps,
   projectId: string,
-  named: string | undefined,
+  query: LogQuery,
 ): Promise<Target[]> {
-  if (named !== undefined) {
-    const { id, node_id, status } = await deploymentOf(deps, projectId, named);
-    return [{ id, node_id, ended: isTerminal(status) }];
-  }
+  const { stores } = deps;
+  const deployments =
+    query.deployment_id === undefined
+      ? await presentDeployments(deps, projectId)
+      : [await deploymentOf(deps, projectId, query.deployment_id)];
+  const others = await stores.instances.ofDeployments(deployments.map(({ id }) => id));
+  const targets = deployments
+    .flatMap((d) => [firstTarget(d), ...otherTargets(d, others)])
+    .filter((target) => target.ended || isAskedFor(query, target));
+  return [
+    ...new Map(targets.toReversed().map((target) => [target.key, target])).values(),
+  ].toReversed();
+}
+
+async function presentDeployments(
+  { stores }: RuntimeLogDeps,
+  projectId: string,
+): Promise<DeploymentRecord[]> {
   const pages = await Promise.all(
     (['running', 'deploying'] as const).map((status) =>
-      deps.stores.deployments.list(
+      stores.deployments.list(
         { project_id: projectId, status },
-        { limit: MOST_SOURCES, cursor: null },
+        { limit: MOST_DEPLOYMENTS, cursor: null },
       ),
     ),
   );
-  return pages
+  const ids = pages
     .flatMap(({ items }) => items)
     .filter(({ node_id }) => node_id !== null)
-    .map(({ id, node_id }) => ({ id, node_id, ended: false }));
+    .map(({ id }) => id);
+  const byId = new Map((await stores.deployments.getMany(ids)).map((d) => [d.id, d]));
+  return ids.flatMap((id) => byId.get(id) ?? []);
 }
+
+const firstTarget = (d: DeploymentRecord): Target => ({
+  key: d.instance_id ?? d.id,
+  deployment_id: d.id,
+  instance: ownLabel(d),
+  process: WEB,
+  number: d.instance_number,
+  node_id: d.node_id,
+  ended: isTerminal(d.status),
+});
+
+/** A lost instance is left out if another one replaces it. */
+function otherTargets(d: DeploymentRecord, all: readonly InstanceRecord[]): Target[] {
+  const others = isTerminal(d.status) ? [] : all.filter((one) => one.deployment_id === d.id);
+  const isReplaced = ({ process, number }: InstanceRecord): boolean =>
+    (process === WEB && number === d.instance_number) ||
+    others.some((one) => isWanted(one) && one.process === process && one.number === number);
+  return others
+    .filter((one) => one.node_id !== null && !(one.state === 'lost' && isReplaced(one)))
+    .map(({ id, labelled, process, number, node_id }) => ({
+      key: labelled ? id : d.id,
+      deployment_id: d.id,
+      instance: labelled ? id : null,
+      process,
+      number,
+      node_id,
+      ended: false,
+    }));
+}
+
+/** Returns the text in front of a problem that names the instance, if there are several. */
+export const nameBefore = ({ process, number }: Target, count: number): string =>
+  count > 1 ? `${process} ${number}: ` : '';
 
 /** Returns the node, or why its logs cannot be read now. */
 export async function readableNode(

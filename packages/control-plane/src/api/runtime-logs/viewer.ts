@@ -1,10 +1,12 @@
 /** One open stream of runtime logs, and the state of its client. */
+import type { Limit } from '@berth/kit/limit';
 import type { LogCursor } from '@berth/wire/log-cursor';
 import type { GoneNode } from '@berth/wire/runtime';
 import type { RuntimeLogDeps } from './deps.ts';
 import type { Hold } from '../long-poll.ts';
 import type { EventStream, SseEvent } from '../sse.ts';
 import type { LogQuery } from './lines.ts';
+import type { LineMerge } from './merge.ts';
 
 export type Viewer = {
   deps: RuntimeLogDeps;
@@ -18,15 +20,18 @@ export type Viewer = {
   /** Monotonic time of the last check of the rights. */
   checkedAt: number;
   /**
-   * Newest line of each deployment that the client has: at first from the stream that it resumes
-   * (Last-Event-ID).
+   * Newest line of each instance (key of its target) that the client has: at first from the stream
+   * that it resumes (Last-Event-ID).
    */
   cursors: Map<string, LogCursor>;
   /**
-   * Deployments that ran when the stream began, until their log is read: the client gets their
-   * older lines as requested.
+   * Keys of the instances that ran when the stream began, until their log is read: the client gets
+   * their older lines as requested.
    */
   firstTargets: Set<string>;
+  merge: LineMerge;
+  /** Limits how many logs are read for this viewer at the same time. */
+  reads: Limit;
   /** Monotonic time of the last event. */
   quietSince: number;
 };

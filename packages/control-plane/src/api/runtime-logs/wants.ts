@@ -182,13 +182,23 @@ export async function listWants(wants: Wants, node_id: string): Promise<LogWant[
 }
 
 function wantView(row: Want, now: number): LogWant {
-  const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
+  const { key, mode, deployment_id, instance, tail, since_at, until_at, stream, position } = row;
   const ago = (at: number | null): number | null =>
     at === null ? null : Math.max(0, Math.round(now - at));
   // If a followed log already has a position, it begins there.
   const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
   const until_ago_ms = ago(until_at);
-  return { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms, stream, after: position };
+  return {
+    key,
+    mode,
+    deployment_id,
+    instance,
+    tail,
+    since_ago_ms,
+    until_ago_ms,
+    stream,
+    after: position,
+  };
 }
 
 /**

@@ -6,9 +6,11 @@
  * When the first one is lost and another one serves, the two change places (flow/instances.ts
  * `promote`), so that the node of the deployment is always that of its first serving instance.
  */
+import type { InstanceQuery } from '@berth/wire/instance-fields';
 import type { ObservedContainer, Placement } from '@berth/wire/node';
 import { type InstanceState, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeLoss, ProjectSettings } from '../platform/records.ts';
+import { invalid } from '../platform/errors.ts';
 import { finalName } from '../projects/container-name.ts';
 
 export const WEB = 'web';
@@ -47,6 +49,11 @@ export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): num
 /** Returns the label of the container of the first instance; null if it has no such label. */
 export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null => d.instance_id;
 
+/** Returns the number of the instance whose container has no label of an instance. */
+export const unlabelledNumber = (
+  d: Pick<DeploymentRecord, 'instance_id' | 'instance_number'>,
+): number => (ownLabel(d) === null ? d.instance_number : 1);
+
 export const instanceLabel = ({ labels }: Pick<ObservedContainer, 'labels'>): string | null =>
   labels[LABELS.instance] ?? null;
 
@@ -71,6 +78,24 @@ export const isContainerOf = (
 /** An instance with a place: it counts towards the count of its process. */
 export const isWanted = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'waiting' || state === 'starting' || state === 'serving' || state === 'unhealthy';
+
+/** Throws `validation` if the filter names a process that these settings do not have. */
+export function checkProcess(
+  { processes }: Pick<ProjectSettings, 'processes'>,
+  { process }: InstanceQuery,
+): void {
+  const names = processes.map(({ name }) => name);
+  if (process !== undefined && !names.includes(process))
+    throw invalid('process', 'process', `no such process; the processes are ${names.join(', ')}`);
+}
+
+/** Returns whether a request with this filter asks for the instance. */
+export const isAskedFor = (
+  { process, instance }: InstanceQuery,
+  of: Pick<InstanceRecord, 'process' | 'number'>,
+): boolean =>
+  (process === undefined || process === of.process) &&
+  (instance === undefined || instance === of.number);
 
 /**
  * Returns the numbers of the instances with a place, also that of the first one unless it is lost.

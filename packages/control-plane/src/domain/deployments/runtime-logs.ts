@@ -10,6 +10,8 @@ export type WantRecord = {
   owner: string;
   node_id: string;
   deployment_id: string;
+  /** Label of the container (LogWant); an earlier version stores null for every log. */
+  instance: string | null;
   mode: 'follow' | 'read';
   tail: number;
   since_at: number | null;
@@ -33,6 +35,9 @@ export type LogWantStore = {
 export type ExitLineRecord = { at: string; stream: RuntimeStream; text: string };
 export type ExitRecord = {
   deployment_id: string;
+  process: string;
+  /** Number of its instance. */
+  instance: number;
   node_id: string | null;
   container: string;
   exit_code: number | null;
@@ -46,7 +51,7 @@ export type ExitRecord = {
 export type ExitStore = {
   /**
    * Stores the exit of a container; `run` identifies one run of one container. Keeps the newest
-   * exits of each deployment. Returns false if the deployment does not exist or its log was
+   * exits of each instance of a deployment. Returns false if the deployment does not exist or its log was
    * removed.
    */
   add(exit: ExitRecord & { run: string }, now: number): Promise<boolean>;

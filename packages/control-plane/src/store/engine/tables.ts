@@ -497,7 +497,13 @@ export type Tables = {
     project_id: string;
     step: number;
     slot: number;
+    /** The id of the instance, if its container has the labels of an instance. */
     deployment_id: string;
+    /** The deployment; null: it is `deployment_id`. */
+    of_deployment: string | null;
+    /** Null: `web` and 1. */
+    process: string | null;
+    instance: number | null;
     at: Ms;
     started_at: Ms | null;
     cpu_ms: number | null;
@@ -564,6 +570,7 @@ export type Tables = {
     owner: string;
     node_id: string;
     deployment_id: string;
+    instance: string | null;
     mode: 'follow' | 'read';
     tail: number;
     since_at: Ms | null;
@@ -576,6 +583,9 @@ export type Tables = {
   container_exits: {
     deployment_id: string;
     run: string;
+    /** Null: an earlier version stored it; `web` and 1. */
+    process: string | null;
+    instance: number | null;
     node_id: string | null;
     container: string;
     exit_code: number | null;

@@ -13,12 +13,13 @@ export function ContainerExits({ deployment }: { deployment: Deployment }) {
   const { data } = useApiQuery('deploymentExits', { params: { id: deployment.id } });
   const exits = data?.items ?? [];
   if (exits.length === 0) return null;
+  const hasSeveral = new Set(exits.map(instanceOf)).size > 1;
   return (
     <Panel flush title="Ends of its containers" id="ends">
       {exits.map((exit) => (
         <Column key={`${exit.container} ${exit.finished_at ?? ''}`} gap="xs">
           <div style={{ padding: '8px 16px' }}>
-            <ExitText exit={exit} />
+            <ExitText exit={exit} instance={hasSeveral ? instanceOf(exit) : null} />
           </div>
           <LogView
             lines={exit.lines.map((line, index) => ({ key: String(index), ...line }))}
@@ -32,9 +33,14 @@ export function ContainerExits({ deployment }: { deployment: Deployment }) {
   );
 }
 
-const ExitText = ({ exit }: { exit: ContainerExit }) => (
+const instanceOf = ({ process = 'web', instance = 1 }: ContainerExit): string =>
+  `${process} ${instance}`;
+
+/** `instance`: null if all ends are of one instance. */
+const ExitText = ({ exit, instance }: { exit: ContainerExit; instance: string | null }) => (
   <Text>
-    <Code>{exit.container}</Code>{' '}
+    <Code>{exit.container}</Code>
+    {instance !== null && ` (${instance})`}{' '}
     {exit.exit_code === null
       ? 'was removed while it ran'
       : `ended with exit code ${exit.exit_code}`}
