@@ -1,9 +1,9 @@
 /**
- * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks and
- * registers every `registerMs`. All run on loopback, with node:http and keep-alive connections.
+ * The agents of bench/agents.ts, in a separate process. Each holds its request for tasks, registers
+ * every `registerMs`, and sends a beat every `beat_seconds` of the answer. All run on loopback, with node:http and keep-alive connections.
  * Lines on stdout:
  *   registered | polling | arrived <epoch ms> <task id> | reported <ms> | error <message>
- *   counts <polls> <registers> <slowest register, ms>
+ *   counts <polls> <registers> <slowest register, ms> <beats>
  */
 import { Agent, type IncomingMessage, request } from 'node:http';
 
@@ -14,6 +14,8 @@ export type FleetSettings = {
   builders: number;
   registerMs: number;
   hold: { from: number; to: number };
+  /** False: no agent sends beats, like those of an earlier version. */
+  beats: boolean;
 };
 
 type Answer = { status: number; etag: string | undefined; body: string; at: number };
@@ -27,7 +29,7 @@ const AT_ONCE = 64;
 const RETRY_MS = 1_000;
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as FleetSettings;
-const { port, secret, agents, builders, registerMs, hold } = settings;
+const { port, secret, agents, builders, registerMs, hold, beats } = settings;
 const NO_ANSWER_MS = (hold.to + 25) * 1000;
 const between = (from: number, to: number): number =>
   Math.round(from + Math.random() * (to - from));
@@ -44,7 +46,7 @@ const others = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
  * task only after its report.
  */
 const reports = new Agent({ keepAlive: true });
-const counts = { polls: 0, registers: 0, slowest: 0 };
+const counts = { polls: 0, registers: 0, slowest: 0, beats: 0 };
 const ended = new Set<string>();
 const printLine = (line: string): void => void process.stdout.write(`${line}\n`);
 const note = (error: unknown): void =>
@@ -102,7 +104,7 @@ function send(
   return { answer, connected };
 }
 
-async function register(i: number): Promise<string> {
+async function register(i: number): Promise<{ id: string; beat_seconds?: number }> {
   const body = JSON.stringify({
     hostname: `agent-${String(i).padStart(5, '0')}`,
     role: i < builders ? 'builder' : 'deploy',
@@ -113,6 +115,7 @@ async function register(i: number): Promise<string> {
     max_builds: 100,
     containers: [],
     agent_version: '0.1.0',
+    capabilities: beats && i >= builders ? ['beat'] : [],
     boot_id: `boot-${i}`,
   });
   const began = performance.now();
@@ -121,7 +124,13 @@ async function register(i: number): Promise<string> {
     throw new Error(`registration failed: ${answer.status} ${answer.body}`);
   counts.registers++;
   counts.slowest = Math.max(counts.slowest, performance.now() - began);
-  return (JSON.parse(answer.body) as { id: string }).id;
+  return JSON.parse(answer.body) as { id: string; beat_seconds?: number };
+}
+
+async function beat(node: string): Promise<void> {
+  const answer = await send(others, 'POST', `/api/agent/beat?node_id=${node}`, null).answer;
+  if (answer.status !== 204) throw new Error(`beat failed: ${answer.status} ${answer.body}`);
+  counts.beats++;
 }
 
 /** Polls until the process ends. Calls `begun` when its connection is open. */
@@ -167,22 +176,27 @@ async function withLimit<T>(items: readonly T[], one: (item: T) => Promise<void>
     await Promise.all(items.slice(first, first + AT_ONCE).map(one));
 }
 
-const nodes: { i: number; id: string }[] = [];
+const nodes: { i: number; id: string; beat_seconds?: number }[] = [];
 await withLimit(
   [...Array(agents).keys()],
-  async (i) => void nodes.push({ i, id: await register(i) }),
+  async (i) => void nodes.push({ i, ...(await register(i)) }),
 );
 printLine('registered');
 await withLimit(nodes, ({ id }) => new Promise((begun) => void poll(id, begun)));
 printLine('polling');
 // Registrations are spread over the period, because the agents of a real fleet do not start at the
 // same moment.
-for (const { i } of nodes)
+for (const { i, id, beat_seconds } of nodes) {
   setTimeout(
     () => setInterval(() => void register(i).catch(note), registerMs),
     (i / agents) * registerMs,
   );
+  if (!beats || beat_seconds === undefined) continue;
+  const beatMs = beat_seconds * 1000;
+  setTimeout(() => setInterval(() => void beat(id).catch(note), beatMs), (i / agents) * beatMs);
+}
 setInterval(() => {
-  printLine(`counts ${counts.polls} ${counts.registers} ${counts.slowest.toFixed(1)}`);
+  const { polls, registers, slowest, beats } = counts;
+  printLine(`counts ${polls} ${registers} ${slowest.toFixed(1)} ${beats}`);
   counts.slowest = 0;
 }, 1_000);

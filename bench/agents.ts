@@ -1,9 +1,9 @@
 /**
  * Ten thousand agents against one control plane on SQLite. Each agent holds its request for tasks
- * (as long as our agent does, with an ETag) and registers every 30 s. Measures how much of a core
+ * (as long as our agent does, with an ETag), registers every 30 s and sends its beats. Measures how much of a core
  * the control plane uses, and the time from a task's commit until its agent has the task. The
  * control plane and the agents (bench/agent-fleet.ts) are separate processes. Options:
- * `--agents=3000` uses fewer agents. `--profile=FILE` writes a CPU profile of the control plane's
+ * `--agents=3000` uses fewer agents. `--no-beats` sends none. `--profile=FILE` writes a CPU profile of the control plane's
  * idle minute. `--floor` measures a bare node:http server under the same requests
  * (bench/bare-server.ts): the difference is Berth's own cost.
  */
@@ -22,7 +22,12 @@ import { createClient } from '@berth/wire/client';
 import type { FleetSettings } from './agent-fleet.ts';
 import { summary } from './stats.ts';
 
-export type AgentsOptions = { agents: number; profile: string | null; floor: boolean };
+export type AgentsOptions = {
+  agents: number;
+  profile: string | null;
+  floor: boolean;
+  beats: boolean;
+};
 
 const BUILDERS = 50;
 const REGISTER_MS = 30_000;
@@ -94,7 +99,7 @@ export async function benchAgents(options: AgentsOptions): Promise<string[]> {
       async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok,
       30_000,
     );
-    fleet = await startFleet(settingsOf(port, secret, options.agents));
+    fleet = await startFleet(settingsOf(port, secret, options.agents, options.beats));
     lines.push(await ramp(server, fleet, options.agents, port));
     delays.length = 0;
     lines.push(await quietMinute(server, fleet, options), stalls('quiet', delays));
@@ -143,25 +148,31 @@ type Fleet = {
   process: RunningProcess;
   milestones: Set<string>;
   arrived: Map<string, number>;
-  counts: { polls: number; registers: number; slowest: number };
+  counts: { polls: number; registers: number; slowest: number; beats: number };
   reports: number[];
   errors: string[];
 };
 
-const settingsOf = (port: number, secret: string, agents: number): FleetSettings => ({
+const settingsOf = (
+  port: number,
+  secret: string,
+  agents: number,
+  beats: boolean,
+): FleetSettings => ({
   port,
   secret,
   agents,
   builders: BUILDERS,
   registerMs: REGISTER_MS,
   hold: POLL_HOLD,
+  beats,
 });
 
 async function startFleet(settings: FleetSettings): Promise<Fleet> {
   const fleet = {
     milestones: new Set<string>(),
     arrived: new Map<string, number>(),
-    counts: { polls: 0, registers: 0, slowest: 0 },
+    counts: { polls: 0, registers: 0, slowest: 0, beats: 0 },
     reports: [] as number[],
     errors: [] as string[],
   };
@@ -169,13 +180,14 @@ async function startFleet(settings: FleetSettings): Promise<Fleet> {
     [process.execPath, join(import.meta.dirname, 'agent-fleet.ts'), JSON.stringify(settings)],
     {
       name: 'agents',
-      onOutput: byLine(([word = '', first, second, third], line) => {
+      onOutput: byLine(([word = '', first, second, third, fourth], line) => {
         if (word === 'arrived' && second !== undefined) fleet.arrived.set(second, Number(first));
         else if (word === 'counts')
           fleet.counts = {
             polls: Number(first),
             registers: Number(second),
             slowest: Math.max(fleet.counts.slowest, Number(third)),
+            beats: Number(fourth),
           };
         else if (word === 'reported') fleet.reports.push(Number(first));
         else if (word === 'registered' || word === 'polling') fleet.milestones.add(word);
@@ -248,15 +260,15 @@ async function quietMinute(
   const [user, kernel] = [(after.user - cpu.user) / seconds, (after.kernel - cpu.kernel) / seconds];
   const core = user + kernel;
   const load = (cpuSeconds(fleet.process.pid) - generator) / seconds;
-  const { polls, registers, slowest } = fleet.counts;
+  const { polls, registers, slowest, beats } = fleet.counts;
   const rate = (before: number, after: number): string => ((after - before) / seconds).toFixed(0);
   if (profile !== null) {
     server.kill('SIGUSR2');
     await waitFor('the profile is written', () => existsSync(profile));
   }
   return (
-    `agents (${agents} held, ${rate(counts.polls, polls)} polls/s and ` +
-    `${rate(counts.registers, registers)} registers/s, the slowest ${slowest.toFixed(0)} ms): ` +
+    `agents (${agents} held, ${rate(counts.polls, polls)} polls/s, ` +
+    `${rate(counts.beats, beats)} beats/s and ${rate(counts.registers, registers)} registers/s, the slowest ${slowest.toFixed(0)} ms): ` +
     `control plane ${(core * 100).toFixed(1)} % of a core (${(kernel * 100).toFixed(1)} % in ` +
     `the kernel) over ${seconds.toFixed(0)} s, ${memoryMiB(server.pid).toFixed(0)} MiB ` +
     `(process of the agents: ${(load * 100).toFixed(0)} %); goal <= ${GOAL_CORE * 100} %: ` +
@@ -327,7 +339,7 @@ async function floor(before: Fleet, control: RunningProcess, agents: number): Pr
     async () => (await fetch(`http://127.0.0.1:${port}/api/agent/tasks?wait=0`)).ok,
     30_000,
   );
-  const fleet = await startFleet(settingsOf(port, '', agents));
+  const fleet = await startFleet(settingsOf(port, '', agents, true));
   try {
     await waitFor('the agents poll', () => fleet.milestones.has('polling'), {
       deadlineMs: 120_000,

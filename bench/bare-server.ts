@@ -18,6 +18,7 @@ const server = createServer((request, response) => {
     response.on('close', () => clearTimeout(timer));
     return;
   }
+  if (pathname === '/api/agent/beat') return void response.writeHead(204).end();
   let text = '';
   request.setEncoding('utf8');
   request.on('data', (chunk: string) => (text += chunk));

@@ -24,6 +24,8 @@ const { values: options, positionals: wanted } = parseArgs({
     profile: { type: 'string' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
+    /** The agents of `agents` send no beats. */
+    'no-beats': { type: 'boolean', default: false },
   },
 });
 const agents = (): Promise<string[]> =>
@@ -31,6 +33,7 @@ const agents = (): Promise<string[]> =>
     agents: Number(options.agents),
     profile: options.profile ?? null,
     floor: options.floor,
+    beats: !options['no-beats'],
   });
 const BENCHES = {
   deploy: benchDeploy,

@@ -8,6 +8,7 @@ import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/spans';
 import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
+import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
@@ -22,6 +23,7 @@ import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './link/health.ts';
 import type { Locks } from './locks.ts';
 import { createTaskLoop, type TaskLoop } from './link/poll-loop.ts';
+import { createBeats } from './link/beats.ts';
 import { importKnownHosts } from './git/import-known-hosts.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { watchContainers } from './engine/observe.ts';
@@ -226,12 +228,22 @@ const fetchSettings = ({ background, registry }: Running): void =>
 /** Starts the registrations. The first answer starts all other loops. */
 function startRegistering(running: Running, tasks: TaskLoop): Loop {
   const { parts, metrics, registry, registration, background, signal, log } = running;
+  const beats = createBeats({
+    client: parts.client,
+    nodeId: () => registration.nodeId(),
+    onUnknown: running.wakeRegistration,
+    log,
+    signal,
+  });
   return startRegistrationLoop({
     registration,
     tasks,
     ports: parts.ports,
     metrics,
-    onAnswer: ({ config_etag }) => background.run('configuration', registry.announced(config_etag)),
+    onAnswer({ config_etag, beat_seconds }) {
+      beats.every(beat_seconds);
+      background.run('configuration', registry.announced(config_etag));
+    },
     onFirst() {
       fetchSettings(running);
       background.run(
@@ -418,7 +430,7 @@ function createNodeRegistration(
     neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
-      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES] : []),

@@ -21,6 +21,7 @@ export type Attention = {
     | 'unknown'
     | 'certificate'
     | 'node'
+    | 'failover'
     | 'ports'
     | 'unmanaged'
     | 'engine'
@@ -175,6 +176,7 @@ type NodeNeed = Omit<Attention, 'subject'> | undefined;
 
 function nodeNeeds(node: Node, platform: Platform): Attention[] {
   const needs: NodeNeed[] = [
+    failoverNeed(node),
     offlineNeed(node, platform),
     doubledNeed(node),
     addressTakenNeed(node),
@@ -213,6 +215,19 @@ function movesFrom(node: Node, { running, nameOf }: Platform): string {
   const uncounted = here.length - MAX_COMMANDS;
   const more = uncounted > 0 ? `, the same for ${uncounted} more` : '';
   return `${commands.join(', ')}${more}, and then `;
+}
+
+/** The brake holds the node: most nodes are silent, so nothing moves by itself. */
+function failoverNeed({ hostname, failover }: Node): NodeNeed {
+  if (!failover?.held || failover.waiting === 0) return undefined;
+  const { silent_nodes, nodes, waiting } = failover;
+  return {
+    kind: 'failover',
+    message:
+      `silent, with ${silent_nodes} of ${nodes} nodes: is the network down? Nothing moves; ` +
+      `${waiting} ${waiting === 1 ? 'instance waits' : 'instances wait'}`,
+    next: `check the network; if the machine is gone: berth failover ${hostname} --now`,
+  };
 }
 
 function doubledNeed({ id, doubled }: Node): NodeNeed {

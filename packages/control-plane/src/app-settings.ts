@@ -29,6 +29,7 @@ export const limitsOf = (config: Config): Limits => ({
   retireMs: config.RETIRE_TIMEOUT,
   routeMs: config.ROUTE_TIMEOUT,
   offlineMs: config.OFFLINE_AFTER,
+  failoverMs: config.FAILOVER_AFTER,
   probeSeconds: Math.ceil(config.PROBE_TIMEOUT / 1000),
   weights: {
     cached: config.PLACEMENT_WEIGHT_CACHED,

@@ -541,6 +541,13 @@ export const SETTINGS = {
     default: '2m',
     parse: atLeast(1_000),
   },
+  FAILOVER_AFTER: {
+    doc:
+      'The instances of a node whose agent is silent for this time start on other nodes ' +
+      '(docs/high-availability.md); `none`: only a person moves them',
+    default: '30s',
+    parse: noneOr(atLeast(1_000)),
+  },
   SETTLE_TIME: {
     doc: 'Without PROXY_PROBE_URLS: time after the proxy’s fetch until its routes count as live',
     default: '3s',

@@ -28,6 +28,7 @@ import type { GitTokenStore } from './domain/git/git-stores.ts';
 import type { ApiSessionStore, PolicyStore } from './domain/identity/identity-stores.ts';
 import { createPresence, type Presence } from './domain/identity/presence.ts';
 import { createCacheIndex } from './domain/nodes/cache-index.ts';
+import { createFailoverWatch } from './domain/nodes/failover-watch.ts';
 import { diskObservations } from './domain/notifications/problem-texts.ts';
 import type { BackupSettings } from './domain/platform/backups.ts';
 import { type Changes, createChanges, type Notifier } from './domain/platform/changes.ts';
@@ -156,6 +157,12 @@ export async function createPlatform(
   });
   await endAbsentInstances(stores, driver);
   const presence = createPresence();
+  const failover = createFailoverWatch({
+    nodes: stores.nodes,
+    uptime: clocks.uptime,
+    limits: start.limits,
+    now,
+  });
   return {
     ...secrets,
     ...clocks,
@@ -169,6 +176,7 @@ export async function createPlatform(
     tracing,
     cacheIndex,
     driver,
+    failover,
     presence,
     limits: start.limits,
     log,

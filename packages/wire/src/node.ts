@@ -250,6 +250,9 @@ export const NodeRegister = Type.Object({
 });
 export type NodeRegister = Static<typeof NodeRegister>;
 
+/** Capability of an agent that sends `POST /api/agent/beat`. */
+export const BEAT = 'beat';
+
 /** A copy of a dataset to a node that a person requested (prewarm) or a project wants. */
 export const NodeCopy = Type.Object({
   task_id: Id,
@@ -383,6 +386,40 @@ export const NodeDiskView = Type.Object({
 });
 export type NodeDiskView = Static<typeof NodeDiskView>;
 
+/** A failover that a person requests (`POST /api/nodes/{id}/failover`). */
+export const NodeFailover = Type.Object(
+  {
+    machine_is_off: Type.Optional(
+      Type.Boolean({
+        description:
+          'the machine has no power: also move the projects whose `on_node_lost` is `wait`, if ' +
+          'they write nothing',
+      }),
+    ),
+  },
+  { additionalProperties: false },
+);
+const MovedInstance = {
+  project_id: Id,
+  project: Type.String(),
+  process: Type.String(),
+  number: Type.Integer(),
+};
+export const NodeFailoverAnswer = Type.Object({
+  node_id: Id,
+  node: Type.String({ description: 'hostname' }),
+  moved: Type.Array(
+    Type.Object({
+      ...MovedInstance,
+      to: orNull(Type.String({ description: 'hostname; null: no node can take it now' })),
+    }),
+  ),
+  left: Type.Array(Type.Object({ ...MovedInstance, why: Type.String() }), {
+    description: 'instances that wait for the node',
+  }),
+});
+export type NodeFailoverAnswer = Static<typeof NodeFailoverAnswer>;
+
 export const Node = Type.Object({
   id: Id,
   hostname: Type.String(),
@@ -432,6 +469,28 @@ export const Node = Type.Object({
       ),
     ),
   ),
+  failover: Type.Optional(
+    orNull(
+      Type.Object(
+        {
+          silent_since: Time,
+          held: Type.Boolean({
+            description:
+              'true: the brake holds it, because most nodes are silent; nothing of it moves until ' +
+              'they return or an admin calls /failover',
+          }),
+          silent_nodes: Type.Integer({ description: 'nodes that became silent with it' }),
+          nodes: Type.Integer({ description: 'of so many nodes that were online before' }),
+          waiting: Type.Integer({ description: 'instances that wait for the node' }),
+        },
+        {
+          description:
+            'set while the agent of a deploy node sent no request for FAILOVER_AFTER; absent in ' +
+            'answers to the agent',
+        },
+      ),
+    ),
+  ),
   node_secret: Type.Optional(
     Type.String({
       description: 'the node’s own secret; sent once, only in an answer to the agent',
@@ -442,6 +501,14 @@ export const Node = Type.Object({
       description:
         'changes with GET /api/agent/config, so that the agent requests it again; only in ' +
         'answers to the agent',
+    }),
+  ),
+  beat_seconds: Type.Optional(
+    Type.Number({
+      exclusiveMinimum: 0,
+      description:
+        'the agent sends POST /api/agent/beat at this interval; only in answers to the agent of a ' +
+        'deploy node',
     }),
   ),
   neighbours: Type.Optional({

@@ -26,7 +26,16 @@ import { INSTANCE_ROUTES } from './instance.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
 import { NodePatch } from './machine.ts';
-import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
+import {
+  CacheRoom,
+  Node,
+  NodeDiskView,
+  NodeFailover,
+  NodeFailoverAnswer,
+  NodeRegister,
+  Placement,
+  Prewarm,
+} from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch, Scale } from './project.ts';
 import {
   AgentConfig,
@@ -408,6 +417,20 @@ export const ROUTES = {
     status: 202,
     answer: Node,
   },
+  failoverNode: {
+    method: 'POST',
+    path: '/api/nodes/:id/failover',
+    who: 'admin',
+    scope: 'list',
+    summary:
+      'Start the instances of a silent node on other nodes now, although the brake holds it or ' +
+      'its projects wait',
+    params: ByName,
+    body: NodeFailover,
+    bodyOptional: true,
+    status: 202,
+    answer: NodeFailoverAnswer,
+  },
   drainNode: {
     method: 'POST',
     path: '/api/nodes/:id/drain',
@@ -538,6 +561,15 @@ export const ROUTES = {
     summary: 'Get the settings that agents need: registry and base domain',
     status: 200,
     answer: AgentConfig,
+  },
+  agentBeat: {
+    method: 'POST',
+    path: '/api/agent/beat',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Tell that the agent of a node works, every `beat_seconds` of its registration',
+    query: Type.Object({ node_id: Id }),
+    status: 204,
   },
   agentTasks: {
     method: 'GET',

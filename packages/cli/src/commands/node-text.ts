@@ -1,6 +1,6 @@
 /** Formats a node, its disk and its volumes as text. */
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
-import type { Node, NodeDiskView } from '@berth/wire/node';
+import type { Node, NodeDiskView, NodeFailoverAnswer } from '@berth/wire/node';
 import type { NodeVolumes } from '@berth/wire/volume';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
@@ -32,6 +32,7 @@ export const nodeText = (cli: Cli, node: Node): string =>
     ['quarantined', listText(node.quarantined, (container) => container)],
     ['to remove', listText(node.unmanaged, (c) => `${c.container} (${c.project})`)],
     ['copying', listText(node.copying, (c) => `${c.name} v${c.version}: ${c.status}`)],
+    ['failover', silentText(node)],
     ['drain', drainText(node)],
   ]);
 
@@ -85,6 +86,13 @@ function movingPortsText({ containers }: Node): string | null {
   return `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
 }
 
+function silentText({ failover }: Node): string | null {
+  if (!failover) return null;
+  const { silent_since, held, waiting } = failover;
+  const why = held ? ', held because most nodes are silent' : '';
+  return `silent since ${silent_since}${why}; ${waiting} of its instances wait`;
+}
+
 function drainText({ drain }: Node): string | null {
   if (drain === null || drain === undefined) return null;
   if (drain.finished_at !== null) return `done: ${drain.moved} moved`;
@@ -92,6 +100,20 @@ function drainText({ drain }: Node): string | null {
     problem === null ? project : `${project} (${problem})`,
   );
   return `${drain.moved} moved, ${waiting.length} left: ${waiting.join(', ')}`;
+}
+
+/** Returns what a failover moved, and what it leaves with the reason. */
+export function failoverText({ node, moved, left }: NodeFailoverAnswer): string {
+  const nameOf = ({ project, process, number }: (typeof moved | typeof left)[number]): string =>
+    `${project} (${process} ${number})`;
+  return [
+    ...moved.map((one) =>
+      one.to === null
+        ? `${nameOf(one)} waits: no node can take it now`
+        : `${nameOf(one)} starts on ${one.to}`,
+    ),
+    ...left.map((one) => `${nameOf(one)} stays on ${node}: ${one.why}`),
+  ].join('\n');
 }
 
 export const evictedText = ({ kind, name }: { kind: string; name: string }): string =>

@@ -13,6 +13,7 @@ import { listCommand, memberCommand } from './from-route.ts';
 import {
   budgetText,
   evictedText,
+  failoverText,
   labelsText,
   nodeText,
   sizeOf,
@@ -67,6 +68,32 @@ export const NODE_COMMANDS: readonly Command[] = [
     subject: NODE,
     text: (_, n) => `${n.hostname} gets work again`,
   }),
+  {
+    name: 'failover',
+    summary: ROUTES.failoverNode.summary,
+    detail:
+      'Berth does this by itself after FAILOVER_AFTER, except while most nodes are silent. A ' +
+      'project that writes (a volume or a readwrite dataset) never moves: the command names it.',
+    args: [NODE],
+    options: [
+      { flags: '--now', doc: 'do it: without this option nothing happens' },
+      {
+        flags: '--machine-is-off',
+        doc: 'the machine has no power: also move projects with on_node_lost wait that only read',
+      },
+    ],
+    routes: ['failoverNode'],
+    async run(cli, args, options) {
+      const id = argument(args, 0);
+      if (options['now'] !== true)
+        throw usage('this starts instances elsewhere at once', `berth failover ${id} --now`);
+      const answer = await cli.client().call('failoverNode', {
+        params: { id },
+        body: { machine_is_off: options['machineIsOff'] === true },
+      });
+      cli.print(answer, () => failoverText(answer));
+    },
+  },
   {
     name: 'node label',
     summary: ROUTES.patchNode.summary,

@@ -17,28 +17,34 @@ import { matcher } from './auth/shared-secrets.ts';
 import { growingTo } from './lru.ts';
 import type { AdmissionStore, JoinTokenStore } from '../domain/nodes/join-stores.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { TaskStore } from '../domain/deployments/task-store.ts';
+
+/** A beat changes nothing, and 10,000 agents send them, so it needs no query. */
+export type Purpose = 'register' | 'beat' | 'other';
 
 export type Agents = {
   /**
-   * Sets `request.agent`. `joining`: the request is a registration. Throws agent_secret, and
-   * too_many_attempts for wrong secrets only.
+   * Sets `request.agent`. Throws agent_secret, and too_many_attempts for wrong secrets only.
    */
-  identify(request: FastifyRequest, joining: boolean): void | Promise<void>;
+  identify(request: FastifyRequest, purpose: Purpose): void | Promise<void>;
   /** Throws agent_secret unless the secret is valid for this node. */
   checkNode(request: FastifyRequest, nodeId: string): Promise<void>;
-  /** Calls checkNode for the node of a task. Also throws not_found. */
+  /** The same for a beat, without a query if the secret of the node is in memory. */
+  checkBeat(request: FastifyRequest, nodeId: string): void | Promise<void>;
+  /** Calls checkNode for the node of a task, which was heard now. Also throws not_found. */
   checkTask(request: FastifyRequest, taskId: string): Promise<void>;
   /** Checks a request that names no node. Throws agent_secret. */
   checkRequest(request: FastifyRequest): Promise<void>;
 };
 export type Deps = {
-  nodes: Pick<NodeStore, 'secretUsed' | 'shownSecret' | 'standing'>;
+  nodes: Pick<NodeStore, 'heard' | 'secretUsed' | 'shownSecret' | 'standing'>;
   joinTokens: Pick<JoinTokenStore, 'storedHashOf'>;
   admissions: Pick<AdmissionStore, 'has' | 'hasAddress'>;
   tasks: Pick<TaskStore, 'get'>;
   agentSecrets: Live<readonly string[]>;
   requireSecrets: boolean;
+  uptime: Pick<UptimeClock, 'estimate'>;
   /** Counts wrong secrets by network. */
   guesses: Attempts;
 };
@@ -58,6 +64,7 @@ export function createAgents({
   admissions,
   agentSecrets,
   requireSecrets,
+  uptime,
   guesses,
 }: Deps): Agents {
   const sharedSecret = matcher(agentSecrets);
@@ -68,7 +75,8 @@ export function createAgents({
   );
   const nodeOfTask = new LRUCache<string, string>(growingTo(MAX_CACHED_TASKS));
 
-  function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
+  function identify(request: FastifyRequest, purpose: Purpose): void | Promise<void> {
+    const joining = purpose === 'register';
     const header = request.headers['x-agent-secret'];
     const secret = typeof header === 'string' ? header : '';
     // Without AGENT_SECRET every agent is accepted (development only).
@@ -80,9 +88,8 @@ export function createAgents({
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(secret) } as const;
       request.agent = proof;
-      // The usual registration needs no query here: the store checks the secret again before it
-      // changes anything.
-      if (joining && nodes.shownSecret(nodeId, proof.hash)) return;
+      // No query here: the store checks the secret of a registration, and a beat changes nothing.
+      if (purpose !== 'other' && nodes.shownSecret(nodeId, proof.hash)) return;
       return nodeSecret(request, proof, joining);
     }
     const tokenId = idIn(JOIN_TOKEN_PREFIX, secret);
@@ -157,6 +164,7 @@ export function createAgents({
 
   return {
     identify,
+    checkBeat: beatCheckOf(nodes, checkNode),
     checkNode,
     checkRequest,
     async checkTask(request, taskId) {
@@ -165,9 +173,19 @@ export function createAgents({
       const nodeId = nodeOfTask.get(taskId) ?? (await tasks.get(taskId)).node_id;
       nodeOfTask.set(taskId, nodeId);
       await checkNode(request, nodeId);
+      nodes.heard(nodeId, uptime.estimate().at);
     },
   };
 }
+
+/** Returns `checkBeat`: a query only if the node’s own secret is not in memory. */
+const beatCheckOf =
+  (nodes: Pick<NodeStore, 'shownSecret'>, checkNode: Agents['checkNode']): Agents['checkBeat'] =>
+  (request, nodeId) => {
+    const proof = proofOf(request);
+    const isOwn = proof.kind === 'node' && proof.node_id === nodeId;
+    return isOwn && nodes.shownSecret(nodeId, proof.hash) ? undefined : checkNode(request, nodeId);
+  };
 
 /** Returns the proof that plugins/access.ts stored. Only for routes of agents. */
 export function proofOf(request: FastifyRequest): AgentProof {

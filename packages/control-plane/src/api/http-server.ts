@@ -1,6 +1,6 @@
 /**
  * The HTTP server below Fastify. It equals the server that Fastify would create, except that
- * registrations are batched and connections are limited.
+ * registrations are batched, repeated beats are answered at once, and connections are limited.
  */
 import {
   createServer,
@@ -13,6 +13,7 @@ import { cookieRemedy, headersSize, MAX_HEADERS_READ } from '@berth/kit/header-s
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { createBatcher } from './batcher.ts';
+import type { Beats } from './beats.ts';
 import { answerBrokenRequests, refuseHeaders } from './plugins/broken-requests.ts';
 
 /** Size limit: 128 KiB of headers (docs/interfaces.md "Limits"), plus the request line. */
@@ -35,6 +36,7 @@ const OPTIONS = {
 
 export function createHttpServer(
   handle: (request: IncomingMessage, response: ServerResponse) => void,
+  beats: Pick<Beats, 'answer'>,
   limits: Omit<ConnectionOptions, 'now'>,
 ): { server: HttpServer; connections: Connections } {
   const inBatch = createBatcher();
@@ -42,6 +44,7 @@ export function createHttpServer(
     connections.requested(request.socket, response);
     if (headersSize(request) > MAX_HEADER_BYTES)
       refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
+    else if (beats.answer(request, response)) return;
     else if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
     else handle(request, response);
   });

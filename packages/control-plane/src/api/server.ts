@@ -14,6 +14,7 @@ import type { Presence } from '../domain/identity/presence.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import { createAudit } from './audit.ts';
+import { type Beats, createBeats } from './beats.ts';
 import type { SecretUse } from './auth/secret-use.ts';
 import { createDefine, type Server } from './define.ts';
 import { createHttpServer } from './http-server.ts';
@@ -41,7 +42,7 @@ const MIB = 1_048_576;
 const UNUSED_MS = 1_000;
 
 /** Parts that the server creates for its routes. */
-type Made = RouteParts & Pick<RouteDeps, 'meters' | 'openapi'>;
+type Made = RouteParts & Pick<RouteDeps, 'beats' | 'meters' | 'openapi'>;
 export type ServerDeps = Omit<RouteDeps, keyof Made> &
   PartsDeps &
   Omit<MetricDeps, keyof RouteParts | 'connections'> &
@@ -64,7 +65,8 @@ export async function buildServer(deps: ServerDeps): Promise<Server> {
   const { settings, log } = deps;
   /** Assigned below, because the logger of each request needs it. */
   const traces: { requests: RequestTraces | null } = { requests: null };
-  const { server, connections } = createFastify(settings, log, traces);
+  const beats = createBeats(deps);
+  const { server, connections } = createFastify(settings, log, beats, traces);
   const parts = createRouteParts(deps);
   const { holds, readers, callers, cookies, agents } = parts;
   const meters = createMetrics({ ...deps, ...parts, connections });
@@ -109,7 +111,7 @@ export async function buildServer(deps: ServerDeps): Promise<Server> {
   installErrorsPage(server);
   await installDocsPage(server, document, json);
   await installDashboardFiles(server, settings.dashboardDir);
-  wireRoutes(define.route, { ...deps, ...parts, meters, openapi: json });
+  wireRoutes(define.route, { ...deps, ...parts, beats, meters, openapi: json });
   define.assertComplete();
   return server;
 }
@@ -117,6 +119,7 @@ export async function buildServer(deps: ServerDeps): Promise<Server> {
 function createFastify(
   { maxConnections: max, trustedProxies: trusted }: ServerDeps['settings'],
   log: Logger,
+  beats: Beats,
   traces: { requests: RequestTraces | null },
 ): { server: Server; connections: Connections } {
   let connections: Connections | undefined;
@@ -128,7 +131,7 @@ function createFastify(
       requestIdLogLabel: 'request_id',
     }),
     serverFactory(handle) {
-      const created = createHttpServer(handle, { max, trusted, log });
+      const created = createHttpServer(handle, beats, { max, trusted, log });
       connections = created.connections;
       return created.server;
     },

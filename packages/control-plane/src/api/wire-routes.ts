@@ -18,6 +18,7 @@ import { instanceRoutes } from './routes/instances.ts';
 import { joiningRoutes } from './routes/joining.ts';
 import { logRoutes } from './routes/logs.ts';
 import { metricRoutes } from './routes/metrics.ts';
+import { nodeFailoverRoutes } from './routes/node-failover.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { notificationRoutes } from './routes/notifications.ts';
 import { placementRoutes } from './routes/placement.ts';
@@ -50,6 +51,7 @@ const GROUPS = [
   eventRoutes,
   logRoutes,
   runtimeLogRoutes,
+  nodeFailoverRoutes,
   nodeRoutes,
   joiningRoutes,
   gitRoutes,

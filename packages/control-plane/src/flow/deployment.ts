@@ -39,7 +39,7 @@ import {
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
-import { joiningName } from '../domain/deployments/instance.ts';
+import { isWanted, joiningName } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
@@ -1382,6 +1382,8 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
         reconcile(draft, d);
         return refreshHealth(draft, d);
       }
+      // The replacement of the lost first instance starts already, or waits for a node.
+      if (isFirstLost(d) && draft.instances(d).some(isWanted)) return;
     }
   }
   const at = d.status === 'building' ? d.builder_id : d.node_id;

@@ -63,8 +63,18 @@ export type FlowEvent =
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' }
-  /** The agent of the node sent no request for FAILOVER_AFTER, and the brake is off. */
-  | { type: 'node_lost'; node_id: string }
+  /**
+   * The agent of the node sent no request for FAILOVER_AFTER, and the brake does not hold it.
+   * `silent`: all nodes that are silent now, because no instance should start there. `forced`: a
+   * person says so, whatever the brake says; with `machine_is_off` also projects move whose
+   * `on_node_lost` is `wait`, if they write nothing.
+   */
+  | {
+      type: 'node_lost';
+      node_id: string;
+      silent?: readonly string[];
+      forced?: { machine_is_off: boolean };
+    }
   /**
    * The node is drained or being deleted: the instances on it move, each after its replacement
    * answers.

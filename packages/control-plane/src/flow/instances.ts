@@ -118,14 +118,20 @@ const questionOfOthers = (question: Question): Question => ({
   needs: [...question.needs, instanceNeed],
 });
 
-/** Creates the instances beside the first one, each with its deploy task. */
+/**
+ * Creates the instances beside the first one, each with its deploy task. `reserved`: the numbers of
+ * lost instances that wait for their nodes.
+ */
 export function startOthers(
   draft: Draft,
   d: DeploymentRecord,
   choices: readonly Choice[],
   mounts: DatasetMount[],
+  reserved: readonly number[] = [],
 ): void {
-  const numbers = freeNumbers(d.instance_number, draft.instances(d), choices.length);
+  // The replacement of a lost first instance has its number.
+  const first = isFirstLost(d) ? null : d.instance_number;
+  const numbers = freeNumbers(first, draft.instances(d), choices.length, reserved);
   choices.forEach((choice, i) =>
     startInstance(draft, d, { number: numbers[i] as number, choice, mounts, losses: [] }),
   );
@@ -274,12 +280,13 @@ function startElsewhere(
   d: DeploymentRecord,
   instance: InstanceRecord,
   error: Failure,
+  avoid: Avoid = [],
 ): InstanceEnd {
   const why = `instance ${instance.number} did not start on ${nameOf(draft, instance)}`;
   draft.addLine(d, 'instance', `${why}: ${error.message}`);
   const isLive = d.status === 'running';
   const isTried = instance.losses.length >= draft.facts.limits.maxLosses;
-  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, instance);
+  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, { replaced: instance, avoid });
   if (!isLive && (choice === undefined || choice.placement.winner === null)) {
     draft.removeInstance(instance.id);
     return { kind: 'failed', error };
@@ -335,12 +342,15 @@ function lostNodes(draft: Draft, d: DeploymentRecord): NodeLoss[] {
   return nodes.flatMap(({ node_id, at }) => (node_id === null ? [] : [{ node_id, at }]));
 }
 
+/** Nodes that get no instance now, because their agents are silent. */
+type Avoid = readonly NodeLoss[];
+
 /** Returns places for further instances of a deployment that has a node. */
 function placesFor(
   draft: Draft,
   d: DeploymentRecord,
   count: number,
-  replaced: InstanceRecord | null = null,
+  { replaced = null, avoid = [] }: { replaced?: InstanceRecord | null; avoid?: Avoid } = {},
 ): Choice[] {
   const { facts } = draft;
   const taken = takenBy(draft, d);
@@ -348,7 +358,7 @@ function placesFor(
     taken.set(replaced.node_id, Math.max(0, (taken.get(replaced.node_id) ?? 1) - 1));
   return chooseMore(
     questionOfOthers(
-      questionAgain(draft, d, [...(replaced?.losses ?? []), ...lostNodes(draft, d)]),
+      questionAgain(draft, d, [...(replaced?.losses ?? []), ...lostNodes(draft, d), ...avoid]),
     ),
     facts.nodes,
     facts,
@@ -399,27 +409,52 @@ const isHeldBack = ({ facts }: Draft, d: DeploymentRecord): boolean =>
  * Starts or ends instances until as many run as the project wants. Called for each event of a
  * running deployment that can change the count.
  */
-export function reconcile(draft: Draft, stored: DeploymentRecord): void {
+export function reconcile(
+  draft: Draft,
+  stored: DeploymentRecord,
+  { avoid = [], isHeld = draft.facts.project.on_node_lost === 'wait' }: Reconcile = {},
+): void {
   const d = presentOf(draft, stored);
   if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return;
   endReplacements(draft, d);
   const count = wantedCount(draft, d);
   const present = wantedNumbers(d, draft.instances(d)).size;
+  const waiting = unreplaced(draft, d);
   if (present > count) endSurplus(draft, d, present - count);
-  startWaiting(draft, d);
-  if (present < count) startMore(draft, d, count - present);
+  // An instance that the project does not need any more is not lost. Its node removes its container.
+  if (present >= count) for (const { id } of waiting) draft.removeInstance(id);
+  startWaiting(draft, d, avoid);
+  const reserved = isHeld ? waiting.map(({ number }) => number) : [];
+  const missing = count - present - reserved.length;
+  if (missing > 0) startMore(draft, d, missing, { avoid, reserved });
 }
 
-function startMore(draft: Draft, d: DeploymentRecord, count: number): void {
+/** `isHeld`: a lost instance waits for its node, so it counts as present. */
+type Reconcile = { avoid?: Avoid; isHeld?: boolean };
+
+/** Returns the lost instances beside the first one that have no replacement. */
+function unreplaced(draft: Draft, d: DeploymentRecord): InstanceRecord[] {
+  const others = draft.instances(d);
+  const taken = new Set(others.filter(isWanted).map(({ number }) => number));
+  if (!isFirstLost(d)) taken.add(d.instance_number);
+  return others.filter(({ state, number }) => state === 'lost' && !taken.has(number));
+}
+
+function startMore(
+  draft: Draft,
+  d: DeploymentRecord,
+  count: number,
+  { avoid, reserved }: { avoid: Avoid; reserved: readonly number[] },
+): void {
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return;
-  startOthers(draft, d, placesFor(draft, d, count), mounts);
+  startOthers(draft, d, placesFor(draft, d, count, { avoid }), mounts, reserved);
 }
 
-function startWaiting(draft: Draft, d: DeploymentRecord): void {
+function startWaiting(draft: Draft, d: DeploymentRecord, avoid: Avoid): void {
   for (const waiting of draft.instances(d).filter(({ state }) => state === 'waiting')) {
     const mounts = pinnedMounts(draft, d);
-    const [choice] = placesFor(draft, d, 1, waiting);
+    const [choice] = placesFor(draft, d, 1, { replaced: waiting, avoid });
     if (mounts === null || choice === undefined) return;
     const { number, losses } = waiting;
     startInstance(draft, d, { number, choice, mounts, losses, waiting });
@@ -593,7 +628,7 @@ function endReplacements(draft: Draft, d: DeploymentRecord): void {
     const replacement = replacementOf(instance, others);
     if (replacement === undefined) continue;
     const name = nameOf(draft, instance);
-    endInstance(draft, d, replacement, `${name} is not drained any more`);
+    endInstance(draft, d, replacement, `${name} keeps its instance`);
   }
 }
 
@@ -825,7 +860,7 @@ function returned(
     draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
   const count = wantedCount(draft, d);
   if (container === null || (present >= count && serving >= count))
-    return endInstance(draft, d, instance, 'its node returned, and others serve');
+    return endReturned(draft, d, instance, container);
   if (container.state !== 'running' || container.host_port === null) return;
   draft.putInstance({
     ...instance,
@@ -840,11 +875,33 @@ function returned(
   reconcile(draft, d);
 }
 
+/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
+function endReturned(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  endInstance(draft, d, instance, 'its node returned, and others serve');
+  if (!ranMeanwhile(container, instance.since)) return;
+  const { process, number } = instance;
+  draft.addLine(
+    d,
+    'failover',
+    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
+      'because only the connection to Berth was cut',
+  );
+}
+
+/** Returns whether the container ran while its node was silent, so that it was not restarted. */
+const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): boolean =>
+  container?.state === 'running' && Date.parse(container.started_at ?? '') < lostSince;
+
 // ── health ───────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Returns how many instances serve, and of how many. `firstServes`: whether the first one does. Lost
- * instances do not count, because each has a replacement or waits for one.
+ * Returns how many instances serve, and of how many. A lost instance counts only if it has no
+ * replacement.
  */
 export function servingOf(
   { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
@@ -896,40 +953,107 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
 
 // ── lost nodes ───────────────────────────────────────────────────────────────────────────────────
 
-/** Starts replacements for the instances on a lost node (the event `node_lost`). */
-export function nodeLost(
+/**
+ * Starts replacements for the instances on a lost node (the event `node_lost`). A repeated event
+ * changes nothing.
+ */
+export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node_lost'>): void {
+  if (isProjectStopped(draft) || d.status !== 'running') return;
+  const { node_id, silent = [], forced } = event;
+  const { now } = draft.facts;
+  const hold = holdOf(draft, d, forced);
+  const name = draft.node(node_id)?.hostname ?? node_id;
+  const reason = `${name} is silent`;
+  const avoid = [...new Set([node_id, ...silent])].map((id) => ({ node_id: id, at: now }));
+  const lostHere = draft
+    .instances(d)
+    .filter((i) => i.node_id === node_id && (i.state === 'serving' || i.state === 'unhealthy'));
+  const firstIsLost = d.node_id === node_id && !isFirstLost(d);
+  const before = draft.instances(d);
+  for (const instance of lostHere) {
+    draft.putInstance({ ...instance, state: 'lost', detail: reason, since: now });
+    if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
+  }
+  const other = draft.instances(d).find(({ state }) => state === 'serving');
+  if (firstIsLost && other !== undefined) promote(draft, d, other, lostAs(draft, d));
+  else if (firstIsLost) loseFirst(draft, d, name, hold);
+  for (const instance of before)
+    if (instance.node_id === node_id && instance.state === 'starting')
+      restartLost(draft, d, instance, name, avoid);
+  if (lostHere.length > 0) publishServers(draft, d);
+  if (hold === null) reconcile(draft, d, { avoid, isHeld: false });
+  for (const instance of draft.instances(d))
+    if (isWanted(instance) && !before.some(({ id }) => id === instance.id))
+      addFailoverLine(draft, d, instance, name);
+  if (lostHere.length > 0 || firstIsLost) refreshHealth(draft, d);
+}
+
+const heldLine = (number: number, name: string, hold: string): string =>
+  `${WEB} ${number} stays on ${name}, which is silent: ${hold}`;
+
+/** Says which instance moves, from where, to where and why. */
+function addFailoverLine(
   draft: Draft,
   d: DeploymentRecord,
-  { node_id }: EventOf<'node_lost'>,
+  instance: InstanceRecord,
+  from: string,
 ): void {
-  if (isProjectStopped(draft) || d.status !== 'running') return;
-  const { now, project } = draft.facts;
-  const name = draft.node(node_id)?.hostname ?? node_id;
-  const isHeld = project.on_node_lost === 'wait' || isStopFirst(d.settings);
-  let changed = false;
-  for (const instance of draft.instances(d))
-    if (
-      instance.node_id === node_id &&
-      (instance.state === 'serving' || instance.state === 'unhealthy')
-    ) {
-      changed = true;
-      draft.putInstance({ ...instance, state: 'lost', detail: `${name} is silent`, since: now });
-      draft.addLine(d, 'failover', `instance ${instance.number} is lost: ${name} is silent`);
-    }
-  if (d.node_id === node_id && !isFirstLost(d)) {
-    const other = draft.instances(d).find(({ state }) => state === 'serving');
-    if (other !== undefined) promote(draft, d, other, lostAs(draft, d));
-    else if (isHeld) return;
-    else {
-      const detail = `${name} is silent; its instance starts on another node`;
-      draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
-      draft.addLine(d, 'failover', `its node ${name} is silent; another node gets the instance`);
-    }
-    changed = true;
+  const { process, number, node_id, detail } = instance;
+  const what =
+    node_id === null
+      ? `of ${from} waits for a node: ${detail}`
+      : `moves from ${from} to ${nameOf(draft, instance)}`;
+  draft.addLine(d, 'failover', `${process} ${number} ${what}; ${from} is silent`);
+}
+
+/** Returns why the instances of the project wait for their node; null if they move. */
+function holdOf(
+  { facts: { project } }: Draft,
+  d: DeploymentRecord,
+  forced: EventOf<'node_lost'>['forced'],
+): string | null {
+  if (isStopFirst(d.settings)) return holdOfWriter(d);
+  if (project.on_node_lost === 'move' || forced?.machine_is_off === true) return null;
+  return 'on_node_lost of the project is wait';
+}
+
+/** Returns why a project that writes never moves by itself: the silent machine may still write. */
+export const holdOfWriter = ({ settings }: Pick<DeploymentRecord, 'settings'>): string => {
+  const volume = settings.volumes[0];
+  return volume === undefined
+    ? 'it writes to a dataset, and the silent machine may still write'
+    : `its volume ${volume.name} is on that machine`;
+};
+
+/**
+ * Handles the loss of the first instance while no other one serves. The route stays. If the instance
+ * waits for its node, says so once.
+ */
+function loseFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string | null): void {
+  const { now } = draft.facts;
+  if (hold === null) {
+    const detail = `${name} is silent; its instance starts on another node`;
+    draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
+  } else if (d.health?.status !== 'unknown') {
+    const detail = `${name} is silent; it waits for that node: ${hold}`;
+    draft.set(d, { health: { status: 'unknown', since: now, detail } });
+    draft.addLine(d, 'failover', heldLine(d.instance_number, name, hold));
   }
-  if (!changed) return;
-  publishServers(draft, d);
-  if (!isHeld) reconcile(draft, d);
+}
+
+/** Starts an instance elsewhere whose node became silent while the instance started there. */
+function restartLost(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  name: string,
+  avoid: Avoid,
+): void {
+  for (const task of draft.openTasks(d))
+    if (instanceOfTask(task) === instance.id)
+      draft.task({ id: task.id, attempt: task.attempt, end: 'lost' });
+  const losses = [...instance.losses, ...avoid.slice(0, 1)];
+  startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
 }
 
 /** Returns the deployment with the changes of this plan. */
@@ -959,8 +1083,10 @@ export function promote(
   const { now, route } = draft.facts;
   const node = draft.node(instance.node_id);
   if (node === undefined || instance.host_port === null) return;
+  const before = draft.node(d.node_id);
   draft.removeInstance(instance.id);
-  if (as !== null)
+  // A deleted node does not return.
+  if (as !== null && before !== undefined)
     draft.putInstance({
       id: ownLabel(d) ?? draft.freshId(),
       labelled: ownLabel(d) !== null,
@@ -987,10 +1113,12 @@ export function promote(
     ...defined({ placement: instance.placement ?? undefined }),
     health: { status: 'healthy', since: now, detail: null },
   });
+  const why = as === null ? 'its node was deleted' : as.detail;
   draft.addLine(
     d,
     as?.state === 'lost' ? 'failover' : 'instance',
-    `instance ${instance.number} on ${node.hostname} (${node.host_ip}) is the first one now`,
+    `${instance.process} ${instance.number} on ${node.hostname} (${node.host_ip}) takes over from ` +
+      `${WEB} ${d.instance_number}: ${why}`,
   );
   if (route === null || route.deployment_id === d.id)
     draft.plan.route = {

@@ -53,7 +53,9 @@ export async function deleteNode(
   } else {
     const serving = (await deploymentsOn(stores, nodeId)).map((d) => d.id);
     const open = (await stores.deployments.inProgress()).map((d) => d.id);
-    for (const id of new Set([...serving, ...open]))
+    const instances = await stores.instances.onNode(nodeId);
+    const withInstance = instances.map(({ deployment_id }) => deployment_id);
+    for (const id of new Set([...serving, ...open, ...withInstance]))
       await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }

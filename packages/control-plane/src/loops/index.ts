@@ -15,6 +15,7 @@ import { datasetMonitor } from './dataset-monitor.ts';
 import { datasetRemovals } from './dataset-removals.ts';
 import { deploymentRetention } from './deployment-retention.ts';
 import { drains } from './drains.ts';
+import { failover } from './failover.ts';
 import { instanceDrains } from './instance-drains.ts';
 import { instances } from './instances.ts';
 import { leaseReaper } from './lease-reaper.ts';
@@ -57,6 +58,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: [],
     make: instances,
+  },
+  {
+    name: 'failover',
+    description: 'starts the instances of silent nodes on other nodes',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: failover,
   },
   {
     name: 'instance-drains',

@@ -3,15 +3,19 @@ import type { CertificateWatch } from '../domain/routes/configuration.ts';
 import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { VolumeStore } from '../domain/data/volume-store.ts';
 import type { Limits } from '../domain/deployments/facts.ts';
+import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import {
+  isBrake,
   isOwnDisk,
   isRegistry,
   isVolumes,
   nodeOfVolumes,
+  ofBrake,
   ofCertificate,
   ofDataset,
+  ofLostNode,
   ofNobody,
   ofNode,
   ofProject,
@@ -100,6 +104,20 @@ const isOfNode = ({ kind, subject }: ProblemRecord): boolean =>
 
 const nodeOf = ({ subject }: ProblemRecord): string =>
   isVolumes(subject) ? nodeOfVolumes(subject) : subject;
+
+/** Observes the nodes with lost instances, and the brake. */
+export async function observeFailover(
+  deps: { problems: Pick<ProblemStore, 'lostNodes'>; failover: FailoverWatch },
+  open: OpenProblems,
+): Promise<Observation[]> {
+  const lost = await deps.problems.lostNodes();
+  const lostIds = new Set(lost.map(({ id }) => id));
+  const held = (await deps.failover.silent()).filter(({ brake }) => brake !== null);
+  const ended = [...open.values()].filter(
+    ({ kind, subject }) => kind === 'failover' && !isBrake(subject) && !lostIds.has(subject),
+  );
+  return withProjects([...lost.map(ofLostNode), ofBrake(held), ...ended.map(endOf)], open);
+}
 
 export async function observeDatasets(
   deps: {

@@ -7,6 +7,7 @@ import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { VolumeStore } from '../domain/data/volume-store.ts';
 import type { CleanUpStore } from '../domain/deployments/clean-up.ts';
 import type { Limits } from '../domain/deployments/facts.ts';
+import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
 import { ofRegistry } from '../domain/notifications/problem-texts.ts';
 import {
@@ -22,14 +23,19 @@ import type { CertificateWatch } from '../domain/routes/configuration.ts';
 import {
   observeCertificates,
   observeDatasets,
+  observeFailover,
   observeNodes,
   observeProjects,
 } from './problem-observations.ts';
 
 export type Deps = {
-  problems: Pick<ProblemStore, 'observe' | 'onDatasets' | 'onNodes' | 'open' | 'projects'>;
+  problems: Pick<
+    ProblemStore,
+    'lostNodes' | 'observe' | 'onDatasets' | 'onNodes' | 'open' | 'projects'
+  >;
   events: Pick<EventStore, 'read'>;
   nodes: Pick<NodeStore, 'all'>;
+  failover: FailoverWatch;
   volumes: Pick<VolumeStore, 'missing'>;
   datasets: Pick<DatasetStore, 'facts'>;
   cleanUps: Pick<CleanUpStore, 'last'>;
@@ -59,6 +65,7 @@ export const problems = (deps: Deps) => {
     const observations: Observation[] = [
       ...(await observeProjects(deps.problems, ids, open)),
       ...(await observeNodes(deps, at - since >= deps.limits.offlineMs, open)),
+      ...(await observeFailover(deps, open)),
       ...(await observeDatasets(deps, open)),
       ...observeCertificates(deps.certificates, open),
       ...ofRegistry(await deps.cleanUps.last()),

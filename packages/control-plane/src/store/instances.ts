@@ -15,6 +15,7 @@ import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
 import { LIVE_STATES } from './states.ts';
+import { unmovedInstances } from './unmoved-instances.ts';
 
 const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
   ...row,
@@ -73,6 +74,7 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
       .execute();
     return rows.map(instanceOf);
   },
+  unmoved: (nodeIds) => unmovedInstances(kysely, nodeIds),
   async all() {
     const rows = await kysely
       .selectFrom('instances')

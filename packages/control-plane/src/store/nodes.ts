@@ -80,6 +80,9 @@ export function createNodeStore(
   };
   return {
     register: (input, now, context, uptime) => register(parts, input, now, context, uptime),
+    heard: (id, at) => markHeard(parts, id, at),
+    heardOnce: (id, at) => markHeardOnce(parts, id, at),
+    heardNodes: () => memory.heardNodes(db.kysely),
     shownSecret: (id, hash) => sameSecret(memory.peek(id), hash),
     standing: (id) => readStanding(parts, id),
     withoutSecret: () => withoutSecret(db),
@@ -270,6 +273,19 @@ async function register(
         registered.silentThere === null ? undefined : recordOf(parts, registered.silentThere),
     }),
   };
+}
+
+function markHeard(parts: NodeStoreParts, id: string, at: number): boolean {
+  const isKnown = parts.memory.peek(id) !== undefined;
+  if (isKnown) parts.memory.setHeardAt(id, at);
+  return isKnown;
+}
+
+/** Handles a node that registered at another control plane, or before this process started. */
+async function markHeardOnce(parts: NodeStoreParts, id: string, at: number): Promise<boolean> {
+  if ((await readStanding(parts, id)) === null) return false;
+  parts.memory.setHeardAt(id, at);
+  return true;
 }
 
 async function readStanding(parts: NodeStoreParts, id: string): Promise<NodeStanding | null> {

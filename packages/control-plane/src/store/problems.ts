@@ -8,6 +8,7 @@ import {
   ENDED_KEPT_MS,
   judge,
   KEPT_CHANGES,
+  type LostNode,
   type Observation,
   problemKey,
   type ProblemRecord,
@@ -36,6 +37,7 @@ export const createProblemStore = (db: Database): ProblemStore => ({
   open: () => openProblems(db),
   observe: (observations, clock) => observeProblems(db, observations, clock),
   projects: (ids) => projectsWithProblems(db, ids),
+  lostNodes: () => nodesWithLost(db),
   onNodes: (nodeIds) => problemsOnNodes(db, nodeIds),
   onDatasets: (datasetIds) => problemsOnDatasets(db, datasetIds),
   sweep: (now) => sweepProblems(db, now),
@@ -100,6 +102,33 @@ async function problemsOnNodes(
     }
   }
   return byNode;
+}
+
+async function nodesWithLost(db: Database): Promise<LostNode[]> {
+  const running = db.kysely
+    .selectFrom('deployments as d')
+    .innerJoin('projects as p', 'p.id', 'd.project_id')
+    .where('d.status', '=', 'running');
+  const firsts = await running
+    .leftJoin('nodes as n', 'n.id', 'd.node_id')
+    .select(['d.node_id as node', 'n.hostname', 'p.id', 'p.name'])
+    .where('d.lost_since', 'is not', null)
+    .execute();
+  const others = await running
+    .innerJoin('instances as i', 'i.deployment_id', 'd.id')
+    .leftJoin('nodes as n', 'n.id', 'i.node_id')
+    .select(['i.node_id as node', 'n.hostname', 'p.id', 'p.name'])
+    .where('i.state', '=', 'lost')
+    .execute();
+  const nodes = new Map<string, LostNode>();
+  for (const { node, hostname, ...project } of [...firsts, ...others]) {
+    if (node === null) continue;
+    const lost = nodes.get(node) ?? { id: node, hostname, projects: [] };
+    nodes.set(node, lost);
+    if (!lost.projects.some(({ id }) => id === project.id)) lost.projects.push(project);
+  }
+  for (const { projects } of nodes.values()) projects.sort((a, b) => (a.name < b.name ? -1 : 1));
+  return [...nodes.values()];
 }
 
 async function problemsOnDatasets(

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
-import type { Plan } from '../../src/domain/deployments/plan.ts';
+import { isEmptyPlan, type Plan } from '../../src/domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import type { FlowEvent } from '../../src/flow/events.ts';
@@ -340,7 +340,7 @@ describe('a lost node', () => {
   it('the only instance starts on another node; the route stays until it answers', () => {
     const plan = lost('n1', { project: counted(1) });
     expect(changeOf(plan, 'd2')).toMatchObject({ lost_since: NOW });
-    expect(put(plan).map((i) => [i.state, i.number])).toEqual([['starting', 2]]);
+    expect(put(plan).map((i) => [i.state, i.number])).toEqual([['starting', 1]]);
     expect(plan.route).toBeNull();
     const gone = { ...d, lost_since: NOW };
     const answers = advance(
@@ -408,6 +408,225 @@ describe('a lost node', () => {
     const plan = lost('n1', { project: { ...counted(1), ...settings } }, of);
     expect(plan.createTasks).toEqual([]);
     expect(plan.route).toBeNull();
+  });
+});
+
+describe('a lost node, further cases', () => {
+  const d = on.running();
+  const lines = (plan: Plan): string[] =>
+    plan.storyLines.filter(({ kind }) => kind === 'failover').map(({ message }) => message);
+  const nodeLost = (over: Partial<FlowEvent> = {}): FlowEvent =>
+    ({ type: 'node_lost', node_id: 'n1', ...over }) as FlowEvent;
+  const lostFirst = instance({
+    id: 'f1',
+    labelled: false,
+    number: 1,
+    node_id: 'n1',
+    state: 'lost',
+    container_id: 'c2',
+    since: NOW,
+  });
+  /** The replacement of the only instance answered. */
+  const moved = { ...d, node_id: 'n2', host_port: 33_002, instance_id: 'i2', instance_number: 1 };
+  const wait = { ...counted(2), on_node_lost: 'wait' as const };
+
+  it('the sentence says process, number, from, to and reason', () => {
+    const plan = advance(d, nodeLost(), world({ live: [d], project: counted(1) }));
+    expect(lines(plan)).toEqual(['web 1 moves from node-1 to node-2; node-1 is silent']);
+  });
+  it('without a node for it, the sentence says why it waits', () => {
+    const nodes = NODES.map((n) => (n.id === 'n1' ? n : { ...n, schedulable: false }));
+    const plan = advance(d, nodeLost(), world({ live: [d], nodes, project: counted(1) }));
+    expect(put(plan)).toMatchObject([{ state: 'waiting', number: 1 }]);
+    expect(lines(plan)).toEqual([
+      expect.stringMatching(/^web 1 of node-1 waits for a node: .*; node-1 is silent$/),
+    ]);
+  });
+  it('no replacement starts on a node that is silent too', () => {
+    const event = nodeLost({ silent: ['n1', 'n2'] });
+    const plan = advance(d, event, world({ live: [d], project: counted(1) }));
+    expect(deployTasks(plan).map((t) => t.node)).toEqual(['n3']);
+  });
+  it('an instance that starts on a lost node starts on another one', () => {
+    const starting = instance({ state: 'starting', host_port: null, container_id: null });
+    const plan = advance(
+      d,
+      nodeLost({ node_id: 'n2' }),
+      world({ live: [d], project: counted(2), instances: [starting], tasks: [taskOf(starting)] }),
+    );
+    expect(plan.changeTasks).toMatchObject([{ id: 't-i2', end: 'lost' }]);
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n3', 2]]);
+    expect(removed(plan)).toEqual(['i2']);
+  });
+  it.each<[string, string, DeploymentRecord, Partial<Facts>]>([
+    [
+      'the only instance, whose replacement starts',
+      'n1',
+      { ...d, lost_since: NOW },
+      { project: counted(1), instances: [instance({ state: 'starting', number: 1 })] },
+    ],
+    [
+      'the only instance, after its replacement answered',
+      'n1',
+      moved,
+      { project: counted(1), instances: [lostFirst] },
+    ],
+    [
+      'a second instance, whose replacement starts',
+      'n2',
+      d,
+      {
+        project: counted(2),
+        instances: [
+          instance({ state: 'lost' }),
+          instance({ id: 'i4', state: 'starting', node_id: 'n3' }),
+        ],
+      },
+    ],
+    ['a lost instance that waits', 'n1', moved, { project: wait, instances: [lostFirst] }],
+  ])('a repeated event changes nothing: %s', (_, node_id, of, over) => {
+    const plan = advance(
+      of,
+      nodeLost({ node_id, silent: [node_id] }),
+      world({ live: [of], route: routeTo(of), ...over }),
+    );
+    expect(isEmptyPlan(plan)).toBe(true);
+  });
+  it('after the failover of the only instance, one of one serves', () => {
+    const gone = { ...d, lost_since: NOW };
+    const starting = instance({ state: 'starting', number: 1 });
+    const plan = advance(
+      gone,
+      reported(starting),
+      world({ live: [gone], project: counted(1), instances: [starting], route: routeTo(gone) }),
+    );
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      node_id: 'n2',
+      instance_number: 1,
+      health: { status: 'healthy' },
+    });
+    expect(lines(plan)).toEqual([
+      'web 1 on node-2 (10.0.0.2) takes over from web 1: node-1 is silent',
+    ]);
+  });
+  it('both ran meanwhile: the event says so when the node returns', () => {
+    const back = (started_at: string): Plan =>
+      advance(
+        moved,
+        { type: 'observed', node_id: 'n1', container: container(lostFirst, { started_at }) },
+        world({
+          live: [moved],
+          project: counted(1),
+          instances: [lostFirst],
+          route: routeTo(moved),
+        }),
+      );
+    const cut = back(new Date(NOW - 60_000).toISOString());
+    expect(removed(cut)).toEqual(['f1']);
+    expect(lines(cut)).toEqual([
+      'web 1 ran on node-1 all the time: two ran meanwhile, because only the connection to Berth ' +
+        'was cut',
+    ]);
+    const rebooted = back(new Date(NOW + 1).toISOString());
+    expect(removed(rebooted)).toEqual(['f1']);
+    expect(lines(rebooted)).toEqual([]);
+  });
+  it('on_node_lost: wait keeps a second instance lost: degraded, and nothing starts', () => {
+    const plan = advance(
+      d,
+      nodeLost({ node_id: 'n2' }),
+      world({ live: [d], project: wait, instances: [instance()], route: routeTo(d) }),
+    );
+    expect(put(plan).map((i) => i.state)).toEqual(['lost']);
+    expect(deployTasks(plan)).toEqual([]);
+    expect(changeOf(plan, 'd2').health).toMatchObject({
+      status: 'degraded',
+      detail: '1 of 2 instances serve',
+    });
+    expect(lines(plan)).toEqual([
+      'web 2 stays on node-2, which is silent: on_node_lost of the project is wait',
+    ]);
+    const held = [instance({ state: 'lost' })];
+    const again = advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: wait, instances: held }),
+    );
+    expect(deployTasks(again)).toEqual([]);
+    const three = { ...wait, processes: [{ name: 'web', count: 3 }] };
+    const scaled = advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: three, instances: held }),
+    );
+    expect(deployTasks(scaled).map((t) => t.payload.instance?.number)).toEqual([3]);
+  });
+  it('a person says that the machine is off: what waits by its setting moves', () => {
+    const held = [instance({ state: 'lost' })];
+    const forced = (machine_is_off: boolean): Plan =>
+      advance(
+        d,
+        nodeLost({ node_id: 'n2', forced: { machine_is_off } }),
+        world({ live: [d], project: wait, instances: held, route: routeTo(d) }),
+      );
+    expect(deployTasks(forced(false))).toEqual([]);
+    expect(deployTasks(forced(true)).map((t) => [t.node, t.payload.instance?.number])).toEqual([
+      ['n3', 2],
+    ]);
+  });
+  it('what writes never moves, and says why once', () => {
+    const writer = {
+      ...d,
+      settings: { ...d.settings, volumes: [{ name: 'data', mount_path: '/data' }] },
+    };
+    const event = nodeLost({ forced: { machine_is_off: true } });
+    const plan = advance(writer, event, world({ live: [writer], project: counted(1) }));
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd2').health).toMatchObject({
+      status: 'unknown',
+      detail: 'node-1 is silent; it waits for that node: its volume data is on that machine',
+    });
+    const told = { ...writer, health: changeOf(plan, 'd2').health ?? null };
+    expect(isEmptyPlan(advance(told, event, world({ live: [told], project: counted(1) })))).toBe(
+      true,
+    );
+  });
+  it('a smaller count ends the loss', () => {
+    const held = [instance({ state: 'lost' })];
+    const one = { ...wait, processes: [{ name: 'web', count: 1 }] };
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({ live: [d], project: one, instances: held }),
+    );
+    expect(removed(plan)).toEqual(['i2']);
+  });
+  it('the lost node is deleted while the replacement starts: the deployment goes on', () => {
+    const gone = { ...d, lost_since: NOW };
+    const starting = instance({ state: 'starting', number: 1 });
+    const plan = advance(
+      gone,
+      { type: 'node_deleted', node_id: 'n1', reachable: false },
+      world({ live: [gone], project: counted(1), instances: [starting], route: routeTo(gone) }),
+    );
+    expect(stateOf(plan, 'd2')).toBeNull();
+    const answers = advance(
+      gone,
+      reported(starting),
+      world({
+        live: [gone],
+        nodes: NODES.slice(1),
+        project: counted(1),
+        instances: [starting],
+        route: routeTo(gone),
+      }),
+    );
+    expect(changeOf(answers, 'd2')).toMatchObject({ node_id: 'n2', lost_since: null });
+    expect(put(answers)).toEqual([]);
+  });
+  it('a stopped project moves nothing', () => {
+    const project = { ...counted(1), stopped_at: NOW };
+    expect(isEmptyPlan(advance(d, nodeLost(), world({ live: [d], project })))).toBe(true);
   });
 });
 

@@ -11,6 +11,7 @@ import { simpleParser } from 'mailparser';
 import { SMTPServer } from 'smtp-server';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest';
 import type { HostCertificate } from '../../src/domain/routes/configuration.ts';
+import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import { noticePause } from '../../src/domain/notifications/notifications.ts';
 import { emptyPlan } from '../../src/domain/deployments/plan.ts';
 import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
@@ -128,7 +129,8 @@ function plane(over: Partial<ProblemDeps & NotificationDeps> = {}) {
       write: (line) => void warnings.push(JSON.parse(line) as Record<string, unknown>),
     },
   });
-  const deps = { ...api.stores, ...api, now, log, ...over };
+  const failover = createFailoverWatch({ ...api, nodes: api.stores.nodes, now });
+  const deps = { ...api.stores, ...api, failover, now, log, ...over };
   const [find, send] = [problems(deps), notifications(deps)];
   const { signal } = new AbortController();
   return {

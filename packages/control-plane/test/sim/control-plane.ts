@@ -17,6 +17,7 @@ import type {
   ReachVerdict,
 } from '../../src/domain/routes/configuration.ts';
 import type { AgentProof, NodeSecret } from '../../src/domain/nodes/agent-identity.ts';
+import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/deployments/facts.ts';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
@@ -50,6 +51,8 @@ export const LIMITS: Limits = {
   lookMs: 20_000,
   routeMs: 15_000,
   offlineMs: 20_000,
+  // The agents of the simulator send no beats yet.
+  failoverMs: null,
   probeSeconds: 5,
   maxLosses: 3,
   maxAttempts: 5,
@@ -346,6 +349,12 @@ export function createControlPlane(deps: {
         ...made,
         source,
         limits: LIMITS,
+        failover: createFailoverWatch({
+          ...made,
+          nodes: made.stores.nodes,
+          limits: LIMITS,
+          now: wall,
+        }),
         probe,
         reach:
           probe === null

@@ -2,6 +2,8 @@
 import type { NodeRegister } from '@berth/wire/node';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
+import { DEFAULT_LIMITS } from '../../src/domain/deployments/facts.ts';
+import { silentNodes } from '../../src/domain/nodes/failover.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { openStores } from '../../src/store/open.ts';
 import { codeOf, commit, deploymentIn, NOW, projectIn, quiet } from './fixtures.ts';
@@ -60,6 +62,43 @@ describe.skipIf(server === undefined)(
       const { containers } = (await here.nodes.register(SAME, NOW + 7)).node;
       await here.nodes.flush();
       expect((await here.nodes.register(SAME, NOW + 8)).node.containers).toBe(containers);
+    });
+
+    test('what one control plane heard, the other one knows after the next flush of marks', async () => {
+      const [here, there] = await two();
+      const agent = { ...SAME, capabilities: ['beat'] };
+      const heard = async (stores: AllStores) =>
+        (await stores.nodes.heardNodes()).map(({ beats, heard_at }) => [beats, heard_at]);
+      const { node } = await here.nodes.register(agent, NOW, undefined, { at: 1_000, since: 0 });
+      expect(await heard(here)).toEqual([[true, 1_000]]);
+      await here.nodes.flush();
+      expect(await heard(there)).toEqual([[true, 1_000]]);
+      // The beats arrive at the other control plane, which has no row of the node in memory.
+      expect(there.nodes.heard(node.id, 9_000)).toBe(false);
+      expect(await there.nodes.heardOnce(node.id, 9_000)).toBe(true);
+      expect(await heard(here)).toEqual([[true, 1_000]]);
+      await there.nodes.flush();
+      expect(await heard(here)).toEqual([[true, 9_000]]);
+      // An older time never replaces a newer one.
+      here.nodes.heard(node.id, 8_000);
+      await here.nodes.flush();
+      expect(await heard(there)).toEqual([[true, 9_000]]);
+      const clock = (at: number) => ({ now: NOW, uptime: { at, since: 0 } });
+      const silentAt = async (stores: AllStores, at: number) =>
+        silentNodes(await stores.nodes.heardNodes(), clock(at), DEFAULT_LIMITS).length;
+      expect([await silentAt(here, 38_999), await silentAt(here, 39_000)]).toEqual([0, 1]);
+      expect([await silentAt(there, 38_999), await silentAt(there, 39_000)]).toEqual([0, 1]);
+      expect(await there.nodes.heardOnce('nobody', 9_000)).toBe(false);
+    });
+
+    test('a control plane of an earlier version takes no beats: its agents are silent only after the offline time', async () => {
+      const [here, there] = await two();
+      const agent = { ...SAME, capabilities: ['beat'] };
+      await here.nodes.register(agent, NOW, undefined, { at: 1_000, since: 0 });
+      await here.nodes.flush();
+      // The earlier version writes `observed_at` only.
+      await pg.query('update nodes set observed_at = 20000', `n${made - 1}`);
+      expect(await there.nodes.heardNodes()).toMatchObject([{ beats: false }]);
     });
 
     test('a node that the other control plane removed registers again', async () => {

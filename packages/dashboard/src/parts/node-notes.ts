@@ -3,7 +3,7 @@ import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node } from '@berth/wire/node';
 import { countText } from './time-text.ts';
 
-type Noted = Pick<Node, 'host_ip' | 'address_taken' | 'unmanaged' | 'containers'>;
+type Noted = Pick<Node, 'host_ip' | 'address_taken' | 'unmanaged' | 'containers' | 'failover'>;
 
 /** Older control planes do not send these fields. */
 export const addressTakenText = ({ host_ip, address_taken }: Noted): string | null =>
@@ -15,9 +15,20 @@ export function toRemoveText({ unmanaged = [] }: Noted): string | null {
   return `${countText(unmanaged.length, 'container')} to remove by hand: ${names}`;
 }
 
+/** Returns the text of the brake; null if it does not hold the node. */
+export function brakeText({ failover }: Pick<Node, 'failover'>): string | null {
+  if (!failover?.held || failover.waiting === 0) return null;
+  const { silent_nodes, nodes, waiting } = failover;
+  return (
+    `most nodes are silent (${silent_nodes} of ${nodes}): is the network down? ` +
+    `${countText(waiting, 'instance')} of it do not move; berth failover NODE --now moves them`
+  );
+}
+
 export function nodeNotes(node: Noted): string[] {
   const moving = projectsWithMovingPorts(node.containers);
   return [
+    brakeText(node),
     addressTakenText(node),
     toRemoveText(node),
     moving.length === 0 ? null : `no fixed port: ${moving.join(', ')}`,

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import type { OperatorNote } from '@berth/wire/system';
 import type { Result } from './result.ts';
-import { type Instance, lastLine, type MachineRole } from './roles.ts';
+import { type InstalledRole, lastLine, type MachineRole } from './roles.ts';
 import type { Ran, System } from './system.ts';
 
 export type Check = {
@@ -16,9 +16,9 @@ export type Check = {
 export type Context = {
   system: System;
   /** Instances of the check's roles. */
-  instances: readonly Instance[];
+  instances: readonly InstalledRole[];
   /** All roles of this machine, including roles that the operator did not ask for. */
-  all: readonly Instance[];
+  all: readonly InstalledRole[];
   facts: Facts;
 };
 
@@ -45,10 +45,14 @@ type DockerOptions = {
 
 export type Facts = {
   /** Returns the base URL of this process on this machine, or null if it has none. */
-  urlOf(instance: Instance): Promise<string | null>;
-  readiness(instance: Instance): Promise<Reached<Readiness>>;
+  urlOf(instance: InstalledRole): Promise<string | null>;
+  readiness(instance: InstalledRole): Promise<Reached<Readiness>>;
   /** Runs the docker command for the engine of this instance. */
-  docker(instance: Instance, args: readonly string[], more?: DockerOptions): Promise<Ran | null>;
+  docker(
+    instance: InstalledRole,
+    args: readonly string[],
+    more?: DockerOptions,
+  ): Promise<Ran | null>;
 };
 
 const HTTP_MS = 5_000;
@@ -62,7 +66,7 @@ const DEFAULT_LISTEN: Partial<Record<MachineRole, string>> = {
 export const listenOf = ({
   role,
   settings,
-}: Pick<Instance, 'role' | 'settings'>): { host: string; port: number } | null => {
+}: Pick<InstalledRole, 'role' | 'settings'>): { host: string; port: number } | null => {
   const text = settings.get('LISTEN') || DEFAULT_LISTEN[role];
   const [, six, four, port] =
     /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(text ?? '') ?? [];
@@ -70,8 +74,8 @@ export const listenOf = ({
 };
 
 export function createFacts(system: System): Facts {
-  const readings = new Map<Instance, Promise<Reached<Readiness>>>();
-  const urlOf = async (instance: Instance): Promise<string | null> => {
+  const readings = new Map<InstalledRole, Promise<Reached<Readiness>>>();
+  const urlOf = async (instance: InstalledRole): Promise<string | null> => {
     const listen = listenOf(instance);
     if (listen === null) return null;
     const host =
@@ -117,7 +121,7 @@ const LOOPBACK_OF: Record<string, string> = {
 };
 const hereOf = (host: string): string => LOOPBACK_OF[host] ?? host;
 
-async function addressOfContainer(system: System, { name }: Instance): Promise<string | null> {
+async function addressOfContainer(system: System, { name }: InstalledRole): Promise<string | null> {
   const listed = await system.run(
     ['docker', 'ps', '-q', '--filter', `label=com.docker.compose.service=${name}`],
     { timeoutMs: DOCKER_MS },
@@ -182,7 +186,10 @@ export function failedRun(program: string, ran: Ran | null): string | null {
 }
 
 /** Returns the control plane of this machine, if this instance uses it. */
-function controlPlaneBeside(all: Context['all'], instance: Instance): Instance | undefined {
+function controlPlaneBeside(
+  all: Context['all'],
+  instance: InstalledRole,
+): InstalledRole | undefined {
   if (instance.role === 'control-plane') return instance;
   // The host name of the control plane might exist only inside the container network.
   return instance.how === 'compose' ? all.find(({ role }) => role === 'control-plane') : undefined;
@@ -191,7 +198,7 @@ function controlPlaneBeside(all: Context['all'], instance: Instance): Instance |
 /** Returns the address at which this instance reaches the control plane. */
 export async function controlPlaneOf(
   { facts, all }: Context,
-  instance: Instance,
+  instance: InstalledRole,
 ): Promise<string | null> {
   const here = controlPlaneBeside(all, instance);
   return here === undefined
@@ -203,21 +210,21 @@ export async function controlPlaneOf(
  * Returns a compose command for people to copy. The command changes the folder instead of using
  * `-f`, so that compose also reads compose.override.yml.
  */
-export const composeCommand = ({ file }: Pick<Instance, 'file'>, args: string): string =>
+export const composeCommand = ({ file }: Pick<InstalledRole, 'file'>, args: string): string =>
   `cd ${dirname(file ?? '.')} && docker compose ${args}`;
 
 /** Returns the command that restarts an instance. */
-export function restartOf({ how, name, file, role }: Instance): string {
+export function restartOf({ how, name, file, role }: InstalledRole): string {
   if (how === 'compose') return composeCommand({ file }, `restart ${name}`);
   return how === 'package' ? `systemctl restart ${unitOf({ name })}` : `bin/berth ${role}`;
 }
 
 /** Returns the command that shows the log of an instance. */
-export function logOf({ how, name, file }: Instance): string {
+export function logOf({ how, name, file }: InstalledRole): string {
   if (how === 'compose') return composeCommand({ file }, `logs --tail 50 ${name}`);
   return how === 'package' ? `journalctl -u ${unitOf({ name })} -n 50` : 'its log';
 }
 
 /** Returns the name of the unit: `agent-builder` becomes berth-agent@builder. */
-export const unitOf = ({ name }: Pick<Instance, 'name'>): string =>
+export const unitOf = ({ name }: Pick<InstalledRole, 'name'>): string =>
   `berth-${name.startsWith('agent-') ? name.replace('agent-', 'agent@') : name}`;

@@ -10,7 +10,7 @@ export const ROLES = ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 
 export type MachineRole = (typeof ROLES)[number];
 
 /** One Berth process on this machine. */
-export type Instance = {
+export type InstalledRole = {
   role: MachineRole;
   /** Name as in files and units, for example `agent-builder`. */
   name: string;
@@ -22,7 +22,7 @@ export type Instance = {
   mounts: ReadonlyMap<string, string>;
 };
 
-export type Found = { instances: Instance[]; problems: string[] };
+export type Found = { instances: InstalledRole[]; problems: string[] };
 
 const NAME = /^(control-plane|gateway|registry|proxy|relay|agent(?:-[A-Za-z0-9_.-]+)?)\.env$/;
 const COMPOSE_MS = 15_000;
@@ -62,7 +62,7 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
 }
 
 /** Returns a role that has no file, with its settings from the environment. */
-export function instanceFromEnvironment(role: MachineRole, env: System['env']): Instance {
+export function instanceFromEnvironment(role: MachineRole, env: System['env']): InstalledRole {
   const settings = new Map(
     Object.entries(env).flatMap(([name, value]) =>
       value === undefined || value === '' ? [] : [[name, value]],
@@ -80,7 +80,7 @@ const MARKS: readonly (readonly [MachineRole, string])[] = [
   ['gateway', 'SESSION_SECRET_FILE'],
   ['control-plane', 'BASE_DOMAIN'],
 ];
-function fromEnvironment(env: System['env']): Instance[] {
+function fromEnvironment(env: System['env']): InstalledRole[] {
   const role = MARKS.find(([, setting]) => (env[setting] ?? '') !== '')?.[0];
   return role === undefined ? [] : [instanceFromEnvironment(role, env)];
 }
@@ -174,7 +174,7 @@ export const lastLine = (text: string): string =>
   text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
 
 /** Returns the path on this machine, or null if the path exists only in the container. */
-export function pathHere({ how, mounts }: Instance, path: string): string | null {
+export function pathHere({ how, mounts }: InstalledRole, path: string): string | null {
   if (how !== 'compose') return path;
   for (const [target, source] of mounts) {
     if (path === target) return source;
@@ -189,7 +189,7 @@ export function pathHere({ how, mounts }: Instance, path: string): string | null
  */
 export async function settingOf(
   system: System,
-  instance: Instance,
+  instance: InstalledRole,
   name: string,
 ): Promise<string | undefined> {
   const direct = instance.settings.get(name);

@@ -10,7 +10,7 @@ import { type Checked, hasFindings, jsonReport, textReport } from './report.ts';
 import { notChecked, type Result } from './result.ts';
 import {
   findRoles,
-  type Instance,
+  type InstalledRole,
   instanceFromEnvironment,
   type MachineRole,
   ROLES,
@@ -74,7 +74,11 @@ export async function doctor(
  * Says which roles this machine has and which command to run. A clone without settings, or a
  * machine without the role, is not wrong usage.
  */
-function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
+function nothingToCheck(
+  role: string | undefined,
+  here: readonly InstalledRole[],
+  etc: string,
+): string {
   if (role !== undefined && here.length > 0)
     return (
       `this machine has no settings of ${role}; it has ` +
@@ -96,14 +100,18 @@ function nothingToCheck(role: string | undefined, here: readonly Instance[], etc
  * Returns the instances of a role. If the operator names a role that has no settings file, its
  * settings come from the environment.
  */
-function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
+function ofRole(
+  role: MachineRole,
+  instances: readonly InstalledRole[],
+  system: System,
+): InstalledRole[] {
   const instancesOfRole = instances.filter((one) => one.role === role);
   return instancesOfRole.length > 0 || instances.some(({ how }) => how !== 'environment')
     ? instancesOfRole
     : [instanceFromEnvironment(role, system.env)];
 }
 
-type Machine = { system: System; wanted: readonly Instance[]; all: readonly Instance[] };
+type Machine = { system: System; wanted: readonly InstalledRole[]; all: readonly InstalledRole[] };
 
 export async function runChecks(
   checks: readonly Check[],

@@ -1,6 +1,7 @@
 /** Gauges of nodes and their tasks. */
 import { NODE_ROLES, TASK_KINDS } from '@berth/wire/vocabulary';
 import type { Limits } from '../../domain/deployments/facts.ts';
+import type { FailoverWatch } from '../../domain/nodes/failover-watch.ts';
 import type { MetricsStore } from '../../domain/platform/metrics-store.ts';
 import type { GaugeRow } from './gauge-row.ts';
 
@@ -9,11 +10,12 @@ const MAX_NODES = 200;
 
 export type Deps = {
   metrics: Pick<MetricsStore, 'nodes' | 'openTasks'>;
+  failover: FailoverWatch;
   limits: Pick<Limits, 'offlineMs'>;
   now: () => number;
 };
 
-export const nodeGauges = ({ metrics, limits, now }: Deps): GaugeRow[] => [
+export const nodeGauges = ({ metrics, failover, limits, now }: Deps): GaugeRow[] => [
   {
     name: 'berth_nodes',
     help: 'Nodes by role and status',
@@ -26,6 +28,15 @@ export const nodeGauges = ({ metrics, limits, now }: Deps): GaugeRow[] => [
           value: counts.find((c) => c.role === role && c.status === status)?.count ?? 0,
         })),
       );
+    },
+  },
+  {
+    name: 'berth_failover_brake',
+    help: 'Silent nodes whose instances do not move, because most nodes are silent; 0: none',
+    labels: [],
+    async read() {
+      const held = (await failover.silent()).filter(({ brake }) => brake !== null);
+      return [{ labels: {}, value: held.length }];
     },
   },
   {

@@ -300,6 +300,7 @@ const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   createToken: ['too_many_tokens'],
   prewarmNode: ['wrong_state', 'being_deleted'],
   drainNode: ['being_deleted'],
+  failoverNode: ['wrong_state', 'busy'],
   projectDomains: ['routes_unknown'],
   traefikConfig: ['routes_unknown'],
 };

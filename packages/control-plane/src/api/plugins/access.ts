@@ -9,7 +9,7 @@ import type { FastifyRequest } from 'fastify';
 import { atLeast } from '../../domain/identity/access.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { Presence } from '../../domain/identity/presence.ts';
-import type { Agents } from '../agents.ts';
+import type { Agents, Purpose } from '../agents.ts';
 import type { Callers } from '../auth/callers.ts';
 import type { SessionCookies } from '../auth/session-cookie.ts';
 import type { SecretUse } from '../auth/secret-use.ts';
@@ -25,6 +25,11 @@ type Seen = {
    * used for people: a known address has no limit of its own.
    */
   vouch: (address: string) => void;
+};
+
+const PURPOSES: Partial<Record<string, Purpose>> = {
+  agentRegister: 'register',
+  agentBeat: 'beat',
 };
 
 export function installAccess(
@@ -45,7 +50,7 @@ export function installAccess(
     const who = name === undefined ? 'public' : ROUTES[name].who;
     if (who === 'public') return done();
     if (who === 'agent') {
-      const asked = agents.identify(request, name === 'agentRegister');
+      const asked = agents.identify(request, PURPOSES[name ?? ''] ?? 'other');
       if (asked !== undefined) return asked.then(() => vouchFor(request));
       // Without AGENT_SECRET every agent is accepted, so the request proves nothing about its
       // address.

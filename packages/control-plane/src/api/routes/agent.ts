@@ -13,12 +13,14 @@ import type { FastifyRequest } from 'fastify';
 import { canonicalAddress } from '../../domain/nodes/address.ts';
 import type { NodeSecret } from '../../domain/nodes/agent-identity.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
+import { beatSeconds } from '../../domain/nodes/failover.ts';
 import { hostProblem } from '../../domain/nodes/host.ts';
 import { isOnline } from '../../domain/nodes/placement.ts';
 import type { NodeRecord, TaskRecord } from '../../domain/platform/records.ts';
 import type { Uptime, UptimeClock } from '../../domain/platform/uptime.ts';
 import type { Registered, NodeStore } from '../../domain/nodes/node-store.ts';
 import { type Agents, proofOf } from '../agents.ts';
+import type { Beats } from '../beats.ts';
 import { type Define, SENT, type Call } from '../define.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
 import { createDelivery, type SecretDeliveries, type Deps as DeliveryDeps } from '../delivery.ts';
@@ -77,10 +79,11 @@ export type Deps = AccessDeps &
   DatasetPinsDeps &
   DeliveryDeps &
   VolumeReportDeps & {
+    beats: Pick<Beats, 'accepted'>;
     nodeNotes: readonly NodeNotes[];
     nodeChanges: Pick<NodeChangeLog, 'record'>;
     tasks: Pick<TaskStore, 'claim' | 'get' | 'lastOpen' | 'openFor' | 'renew'>;
-    nodes: Pick<NodeStore, 'all' | 'register'>;
+    nodes: Pick<NodeStore, 'all' | 'heard' | 'heardOnce' | 'register'>;
     quarantine: Quarantine;
     readers: Pick<Readers, 'tagOf'>;
     logs: Pick<LogStore, 'append'>;
@@ -89,7 +92,7 @@ export type Deps = AccessDeps &
     driver: Pick<Driver, 'observed' | 'report'>;
     changes: Pick<Changes, 'notify' | 'on'>;
     holds: Pick<Holds, 'begin'>;
-    agents: Pick<Agents, 'checkNode' | 'checkRequest' | 'checkTask'>;
+    agents: Pick<Agents, 'checkBeat' | 'checkNode' | 'checkRequest' | 'checkTask'>;
     now: () => number;
     uptime: Pick<UptimeClock, 'estimate' | 'now'>;
   };
@@ -104,6 +107,8 @@ type Context = Deps & {
   hostKeysSeen: HostKeysSeen;
   delivery: SecretDeliveries;
   configEtag: Live<string>;
+  /** Interval in s at which agents of deploy nodes send beats. */
+  beatSeconds: number;
 };
 
 export function agentRoutes(route: Define, deps: Deps): void {
@@ -134,9 +139,11 @@ export function agentRoutes(route: Define, deps: Deps): void {
     hostKeysSeen,
     delivery,
     configEtag,
+    beatSeconds: beatSeconds(deps.limits.failoverMs),
   };
   route('agentRegister', (call) => agentRegister(context, call), LARGE);
   route('agentConfig', (call) => agentConfig(deps, call));
+  route('agentBeat', (call) => agentBeat(context, call));
   route('agentTasks', (call) => agentTasks(context, call));
   route('agentStart', (call) => agentStart(context, call));
   route('agentRenew', (call) => agentRenew(deps, call));
@@ -180,6 +187,7 @@ async function agentRegister(context: Context, { body: given, request }: Call<'a
       set_aside_volumes: setAside.length === 0 ? undefined : setAside,
       neighbours,
       dataset_pins,
+      beat_seconds: node.role === 'deploy' ? context.beatSeconds : undefined,
     }),
     config_etag: context.configEtag(),
   };
@@ -263,12 +271,26 @@ async function agentConfig(deps: Deps, { request }: Call<'agentConfig'>) {
   };
 }
 
+async function agentBeat(deps: Deps, { query, request }: Call<'agentBeat'>) {
+  await deps.agents.checkBeat(request, query.node_id);
+  const { at } = deps.uptime.estimate();
+  const { nodes } = deps;
+  if (!nodes.heard(query.node_id, at) && !(await nodes.heardOnce(query.node_id, at)))
+    throw new DomainError('not_found', 'the node does not exist; register again');
+  const proof = proofOf(request);
+  deps.beats.accepted(request.raw, query.node_id, proof.kind === 'node' ? proof.hash : null);
+}
+
 async function agentTasks(
   context: Context,
   { query, setEtag, request, reply }: Call<'agentTasks'>,
 ) {
+  let isHeard = false;
   const read = async () => {
     await context.agents.checkNode(request, query.node_id);
+    // The agent sent this request once: later reads of a held request say nothing about it.
+    if (!isHeard) context.nodes.heard(query.node_id, context.uptime.estimate().at);
+    isHeard = true;
     const open = await context.tasks.openFor(query.node_id, context.now());
     const tasks = (await context.delivery.forList(query.node_id, open)).map(taskView);
     const listed = tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks));

@@ -14,6 +14,7 @@ import type { Define, Call } from '../define.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { byOf } from './deployments.ts';
+import { silenceOf } from './node-failover.ts';
 import { maySee, volumesView } from './volumes.ts';
 import {
   addressTakenView,
@@ -24,6 +25,8 @@ import {
   pinView,
   unmanagedView,
 } from '../views.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
+import type { FailoverWatch } from '../../domain/nodes/failover-watch.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { TaskStore } from '../../domain/deployments/task-store.ts';
@@ -46,6 +49,8 @@ export type Deps = DrainStores & {
   unmanaged: Pick<UnmanagedStore, 'confirm' | 'left'>;
   volumes: Pick<VolumeStore, 'onNode'>;
   dataCopies: Pick<DataCopyStore, 'onNode'>;
+  instances: Pick<InstanceStore, 'ofDeployments' | 'unmoved'>;
+  failover: FailoverWatch;
   nodeChanges: Pick<NodeChangeLog, 'record'>;
   limits: Limits;
   driver: Pick<Driver, 'deleteNode' | 'prewarm' | 'reviewMoves'>;
@@ -84,6 +89,10 @@ async function views(
     nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])),
   );
   const all = await deps.nodes.all('deploy');
+  const silence = await silenceOf(
+    deps,
+    nodes.map((n) => n.id),
+  );
   const knownIds = new Set((await deps.deployments.getMany([...deploymentIds])).map((d) => d.id));
   const copies = await deps.tasks.syncsOf(
     nodes.map((n) => n.id),
@@ -115,6 +124,7 @@ async function views(
       .map((node) => ({ ...node, containers: node.containers.filter(isSeen) }))
       .map(async (node) => ({
         ...nodeView(node, deps.now(), deps.limits),
+        failover: silence.get(node.id) ?? null,
         address_taken: addressTakenView(node, all, deps.now(), deps.limits),
         quarantined: node.containers
           .filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? ''))

@@ -37,6 +37,10 @@ export type Limits = {
    * A node that has not reported for this long is offline (docs/contract.md "Limits": 2 minutes).
    */
   offlineMs: number;
+  /**
+   * Instances on a node whose agent is silent for this long start on other nodes; null: never.
+   */
+  failoverMs: number | null;
   probeSeconds: number;
   /**
    * A deployment fails after nodes have lost its work this many times (NodeLoss: the lease expired
@@ -64,6 +68,7 @@ export const DEFAULT_LIMITS: Limits = {
   lookMs: 6 * 60_000,
   routeMs: 120_000,
   offlineMs: 120_000,
+  failoverMs: 30_000,
   probeSeconds: 120,
   maxLosses: 3,
   maxAttempts: 5,

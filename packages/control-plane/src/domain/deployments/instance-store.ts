@@ -3,6 +3,18 @@ import type { ProjectAccess } from '../identity/access.ts';
 import type { Page, Paged } from '../platform/page.ts';
 import type { InstanceRecord } from './instance.ts';
 
+/** An instance, the first one or another one, on a node. */
+export type UnmovedInstance = {
+  node_id: string;
+  deployment_id: string;
+  project_id: string;
+  project: string;
+  process: string;
+  number: number;
+  /** True: it is lost and waits for its node, because `on_node_lost` is `wait`. */
+  is_lost: boolean;
+};
+
 /** `node_id`: only deployments with an instance on this node. */
 export type InstanceFilter = { project_id?: string; node_id?: string };
 
@@ -19,6 +31,11 @@ export type InstanceStore = {
   repair(): Promise<void>;
   /** Returns the instances that drain. */
   draining(): Promise<InstanceRecord[]>;
+  /**
+   * Returns the instances of running deployments that would have to start elsewhere if these nodes
+   * were lost, without those that already have. Stopped and deleted projects have none.
+   */
+  unmoved(nodeIds: readonly string[]): Promise<UnmovedInstance[]>;
   /**
    * Lists the deployments that have instances, with the names of their projects, by these names.
    * `access`: only projects that this caller can see.

@@ -217,13 +217,17 @@ export function joiningName(
   return isAlone ? base : `${base}-${instance.process}-${instance.number}`;
 }
 
-/** Returns the lowest numbers that no wanted instance and not the first one has. */
+/**
+ * Returns the lowest numbers that no wanted instance has, and not the first one (null: it is lost).
+ */
 export function freeNumbers(
-  first: number,
+  first: number | null,
   others: readonly InstanceRecord[],
   count: number,
+  reserved: readonly number[] = [],
 ): number[] {
-  const taken = new Set([first, ...others.filter(isWanted).map(({ number }) => number)]);
+  const wanted = others.filter(isWanted).map(({ number }) => number);
+  const taken = new Set([first, ...wanted, ...reserved]);
   const free: number[] = [];
   for (let number = 1; free.length < count; number++) if (!taken.has(number)) free.push(number);
   return free;

@@ -10,6 +10,7 @@ import type { DrainRecord, NodeRecord } from '../platform/records.ts';
 import type { Uptime } from '../platform/uptime.ts';
 import type { Room } from './room.ts';
 import type { RegistrationContext, SecretState } from './agent-identity.ts';
+import type { HeardNode } from './failover.ts';
 
 export type Registered = {
   node: NodeRecord;
@@ -30,6 +31,15 @@ export type NodeStanding = {
 };
 
 export type NodeStore = {
+  /**
+   * Records that the agent sent a request now. `at`: by the uptime clock. Writes nothing with one
+   * control plane. Returns false if the cache in memory has no such node.
+   */
+  heard(id: string, at: number): boolean;
+  /** The same for a node that is not in the cache. Returns false for an unknown node. */
+  heardOnce(id: string, at: number): Promise<boolean>;
+  /** Returns when the agents of all deploy nodes were last heard. */
+  heardNodes(): Promise<HeardNode[]>;
   /**
    * Registers a node. A node with the same (hostname, role) keeps its id, and its routes follow a
    * changed host_ip. Returns the record and the previous record (null: new node). An unchanged

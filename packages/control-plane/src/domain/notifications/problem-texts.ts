@@ -6,7 +6,8 @@ import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { type CleanUpRecord, MOST_MISSING } from '../deployments/clean-up.ts';
 import type { HostCertificate } from '../routes/configuration.ts';
 import type { DatasetFact } from '../deployments/facts.ts';
-import type { Observation, ProjectStanding, Seen } from './problems.ts';
+import type { SilentNode } from '../nodes/failover.ts';
+import type { LostNode, Observation, ProjectStanding, Seen } from './problems.ts';
 import type { NodeRecord } from '../platform/records.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 
@@ -148,6 +149,41 @@ export function ofNode(
   return observations;
 }
 
+/** Returns the observation of a lost node: one message for all its projects. */
+export function ofLostNode({ id, hostname, projects }: LostNode): Observation {
+  const notice = {
+    title: `Node ${hostname ?? id} is lost: its instances start on other nodes`,
+    detail: 'Its agent is silent.',
+    advice:
+      'Check the machine and its network. When it returns, Berth removes what other nodes ' +
+      'replaced. Projects that write wait for it (docs/high-availability.md).',
+    path: `/nodes/${id}`,
+    project_ids: projects.map((project) => project.id),
+    runs: projects,
+    runs_text: 'Projects',
+  };
+  return { kind: 'failover', subject: id, at: null, isProblem: true, seen: notice };
+}
+
+const BRAKE = 'brake';
+/** Returns the observation of the brake. `held`: the silent nodes that it holds. */
+export function ofBrake(held: readonly Pick<SilentNode, 'hostname'>[]): Observation {
+  if (held.length === 0) return gone('failover', BRAKE, 'Most nodes are heard again');
+  const names = held.slice(0, NAMED_PROJECTS).map(({ hostname }) => hostname);
+  const more = held.length - names.length;
+  const notice = {
+    title: 'Most nodes are silent: is the network down?',
+    detail: `Nothing moves from ${names.join(', ')}${more === 0 ? '' : ` and ${more} more`}.`,
+    advice:
+      'Check the network of the control plane. If a machine is really gone: berth failover NODE ' +
+      '--now.',
+    path: '/nodes',
+    project_ids: [],
+  };
+  return { kind: 'failover', subject: BRAKE, at: null, isProblem: true, seen: notice };
+}
+export const isBrake = (subject: string): boolean => subject === BRAKE;
+
 const VOLUMES = 'volumes:';
 export const isVolumes = (subject: string): boolean => subject.startsWith(VOLUMES);
 export const nodeOfVolumes = (subject: string): string => subject.slice(VOLUMES.length);
@@ -208,20 +244,26 @@ export function ofDisk(
 }
 const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(1)} GB`;
 
-function namesOf(projects: readonly Named[]): string {
+function namesOf(projects: readonly Named[], text: string): string {
   if (projects.length === 0) return '';
   const named = projects.slice(0, NAMED_PROJECTS).map((project) => project.name);
   const more = projects.length - named.length;
-  return ` Projects that run there: ${named.join(', ')}${more === 0 ? '' : ` and ${more} more`}.`;
+  return ` ${text}: ${named.join(', ')}${more === 0 ? '' : ` and ${more} more`}.`;
 }
 
 /**
  * Returns the texts for a notification that is limited to these projects. Omits other projects,
  * because its readers must not see them. Empty: all projects.
  */
-export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
+export function seenBy(
+  projects: readonly string[],
+  { runs = [], runs_text = 'Projects that run there', ...seen }: Seen,
+): Seen {
   const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
-  const detail = `${seen.detail ?? ''}${namesOf(runs.filter(({ id }) => isOurs(id)))}`.trim();
+  const detail = `${seen.detail ?? ''}${namesOf(
+    runs.filter(({ id }) => isOurs(id)),
+    runs_text,
+  )}`.trim();
   return {
     ...seen,
     detail: detail === '' ? null : detail,
@@ -283,6 +325,7 @@ export const ofNobody = (kind: Observation['kind'], subject: string): Observatio
     failed: 'The project was deleted',
     unhealthy: 'The project was deleted',
     node_offline: 'The node was deleted',
+    failover: 'The node is back, or was deleted',
     disk: 'The node was deleted',
     dataset: 'The dataset was deleted',
     certificate: `${subject} is not published any more`,

@@ -26,6 +26,8 @@ export type Seen = {
    * can name to the detail.
    */
   runs?: { id: string; name: string }[];
+  /** Introduces their names; the default is `Projects that run there`. */
+  runs_text?: string;
 };
 
 export type Observation = {
@@ -68,6 +70,8 @@ export type ProblemStore = {
    * `ids` null: all projects.
    */
   projects(ids: readonly string[] | null): Promise<ProjectStanding[]>;
+  /** Returns the nodes with lost instances, and the projects of these. */
+  lostNodes(): Promise<LostNode[]>;
   /** Returns the projects with a running deployment on each of these nodes. */
   onNodes(nodeIds: readonly string[]): Promise<Map<string, { id: string; name: string }[]>>;
   /**
@@ -76,6 +80,12 @@ export type ProblemStore = {
   onDatasets(datasetIds: readonly string[]): Promise<Map<string, string[]>>;
   /** Removes expired changes and expired ended problems. Returns the number of rows. */
   sweep(now: number): Promise<number>;
+};
+/** `hostname`: null for a deleted node. */
+export type LostNode = {
+  id: string;
+  hostname: string | null;
+  projects: { id: string; name: string }[];
 };
 export type Clock = { now: number; uptime: number };
 
@@ -101,6 +111,7 @@ const QUIET_MS: Record<ProblemKind, number> = {
   failed: 0,
   unhealthy: 2 * MINUTE,
   node_offline: MINUTE,
+  failover: MINUTE,
   disk: 5 * MINUTE,
   dataset: MINUTE,
   certificate: 0,

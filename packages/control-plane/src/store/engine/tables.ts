@@ -241,6 +241,10 @@ export type Tables = {
     boots: Json | null;
     /** The state that the feed of events announced last: `online`, `offline`. */
     announced: string | null;
+    /**
+     * When a control plane last heard the agent, by the uptime clock; null with one control plane.
+     */
+    heard_at: Ms | null;
   };
   join_tokens: JoinTokenRecord & {
     hash: string;

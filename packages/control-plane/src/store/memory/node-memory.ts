@@ -7,6 +7,8 @@
  *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes new marks with one statement; a
  *   loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
  *   record from this file has the newer values of row and mark (`newest`).
+ * Heard: when an agent last sent any request to this process, by the uptime clock. With several
+ * control planes it is a mark too (`heard_at`), so that the others know it after one second.
  * Rows: the last written row of each node, to compare a report with.
  *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control
  *   plane wrote the row. Invariant with one control plane: a row here equals the row in the
@@ -15,9 +17,11 @@
  *   another control plane has changed it. So a row here is outdated for at most about one second
  *   after the node's next report.
  */
-import type { NodeDisk } from '@berth/wire/node';
+import { defined } from '@berth/kit/defined';
+import { BEAT, type NodeDisk } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
+import type { HeardNode } from '../../domain/nodes/failover.ts';
 import type { NodeRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Row } from '../engine/tables.ts';
@@ -28,7 +32,12 @@ type NodeRow = Row<'nodes'>;
 type Mark = Partial<
   Pick<
     NodeRow,
-    'last_seen_at' | 'observed_at' | 'observed_since' | 'last_polled_at' | 'free_storage'
+    | 'last_seen_at'
+    | 'observed_at'
+    | 'observed_since'
+    | 'last_polled_at'
+    | 'heard_at'
+    | 'free_storage'
   >
 > & {
   disk?: NodeDisk;
@@ -50,13 +59,13 @@ export type NodeMemory = {
    */
   put(row: NodeRow, fingerprint: string | null): void;
   /**
-   * Clears the marks that the written row now contains: all except `last_polled_at`. `at`: by the
-   * uptime clock.
+   * Clears the marks that the written row now contains: all except `last_polled_at` and `heard_at`.
+   * `at`: by the uptime clock.
    */
   rowWritten(id: string, at: number): void;
   /**
-   * Returns when the agent last registered at this process, by the uptime clock; null if it never
-   * did.
+   * Returns when the agent last sent a request to this process, by the uptime clock; null if it
+   * never did.
    */
   heardAt(id: string): number | null;
   setHeardAt(id: string, at: number): void;
@@ -69,6 +78,8 @@ export type NodeMemory = {
    * once. `db`: the caller's transaction.
    */
   all(db: Db): Promise<NodeRecord[]>;
+  /** Returns when the agents of all deploy nodes were last heard, at any control plane. */
+  heardNodes(db: Db): Promise<HeardNode[]>;
   /** Writes the marks that are not in the database yet. */
   flush(): Promise<void>;
 };
@@ -126,7 +137,7 @@ type Memory = {
   readonly marks: Map<string, Mark>;
   /** Marks that are not in the database yet. */
   unwritten: Map<string, Mark>;
-  /** When the agent last registered at this process, by the uptime clock. */
+  /** When the agent last sent a request to this process, by the uptime clock. */
   readonly heardAt: Map<string, number>;
   /**
    * Records of all rows, in order; null if the next `all` must read them. Records are immutable.
@@ -157,12 +168,13 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
     get: (id) => (memory.shared ? undefined : memory.rows.get(id)),
     put: (row, fingerprint) => putRow(memory, row, fingerprint),
     heardAt: (id) => memory.heardAt.get(id) ?? null,
-    setHeardAt: (id, at) => void memory.heardAt.set(id, at),
+    setHeardAt: (id, at) => setHeardAt(memory, id, at),
     rowWritten: (id, at) => clearWrittenMarks(memory, id, at),
     forget: (id) => forgetNode(memory, id),
     mark: (id, mark) => addMark(memory, id, mark),
     recordOf: (row) => withMarks(memory, writtenRecord(memory, row)),
     all: (db) => allRecords(memory, db),
+    heardNodes: (db) => heardNodes(memory, db),
     flush: () => flushMarks(memory),
   };
 }
@@ -193,12 +205,13 @@ function writtenRecord(memory: Memory, row: NodeRow): NodeRecord {
   return record;
 }
 
+const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
+  Math.max(a ?? 0, b ?? 0) || null;
+
 /** Returns the record with the node's newer marks. */
 function withMarks(memory: Memory, row: NodeRecord): NodeRecord {
   const mark = memory.marks.get(row.id);
   if (mark === undefined) return row;
-  const latest = (a: number | null | undefined, b: number | null | undefined): number | null =>
-    Math.max(a ?? 0, b ?? 0) || null;
   // Another control plane might have written the row after this process made the mark.
   const isMarkNewer = (mark.last_seen_at ?? 0) >= (row.last_seen_at ?? 0);
   return {
@@ -263,11 +276,16 @@ function putRow(memory: Memory, row: NodeRow, fingerprint: string | null): void 
 }
 
 function clearWrittenMarks(memory: Memory, id: string, at: number): void {
-  memory.heardAt.set(id, at);
-  const { last_polled_at } = memory.marks.get(id) ?? {};
-  const rest = last_polled_at === undefined ? {} : { last_polled_at };
+  const { last_polled_at, heard_at } = memory.marks.get(id) ?? {};
+  const rest = defined({ last_polled_at, heard_at });
   memory.marks.set(id, rest);
   if (memory.unwritten.has(id)) memory.unwritten.set(id, rest);
+  setHeardAt(memory, id, at);
+}
+
+function setHeardAt(memory: Memory, id: string, at: number): void {
+  memory.heardAt.set(id, at);
+  if (memory.shared) addMark(memory, id, { heard_at: at });
 }
 
 function addMark(memory: Memory, id: string, mark: Mark): void {
@@ -296,6 +314,62 @@ async function allRecords(memory: Memory, from: Db): Promise<NodeRecord[]> {
     memory.records = fresh;
   }
   return [...memory.records.values()].map((row) => withMarks(memory, row));
+}
+
+/**
+ * Returns one small object for each deploy node. Does not copy the records, because a loop calls it
+ * every second.
+ */
+async function heardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
+  if (memory.shared) return sharedHeardNodes(memory, from);
+  if (memory.records === null) await allRecords(memory, from);
+  const nodes: HeardNode[] = [];
+  for (const {
+    id,
+    role,
+    hostname,
+    capabilities,
+    observed_at,
+    last_seen_at,
+  } of memory.records?.values() ?? [])
+    if (role === 'deploy') {
+      const mark = memory.marks.get(id);
+      nodes.push({
+        id,
+        hostname,
+        beats: capabilities?.includes(BEAT) === true,
+        heard_at: memory.heardAt.get(id) ?? null,
+        observed_at: mark?.observed_at ?? observed_at,
+        last_seen_at: Math.max(last_seen_at, mark?.last_seen_at ?? 0),
+      });
+    }
+  return nodes;
+}
+
+/** The time between the write of `observed_at` and that of `heard_at`, in ms. */
+const FLUSH_MS = 2_000;
+
+async function sharedHeardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
+  const rows = await from
+    .selectFrom('nodes')
+    .select(['id', 'hostname', 'capabilities', 'heard_at', 'observed_at', 'last_seen_at'])
+    .where('role', '=', 'deploy')
+    .execute();
+  return rows.map(({ capabilities, ...row }) => {
+    const mark = memory.marks.get(row.id);
+    const heard_at = latest(row.heard_at, mark?.heard_at);
+    const observed_at = latest(row.observed_at, mark?.observed_at);
+    // A control plane of an earlier version takes registrations, but no beats.
+    const isHeard = heard_at !== null && heard_at >= (observed_at ?? 0) - FLUSH_MS;
+    return {
+      id: row.id,
+      hostname: row.hostname,
+      beats: isHeard && capabilities?.includes(`"${BEAT}"`) === true,
+      heard_at,
+      observed_at,
+      last_seen_at: Math.max(row.last_seen_at, mark?.last_seen_at ?? 0),
+    };
+  });
 }
 
 function flushMarks(memory: Memory): Promise<void> {
@@ -329,18 +403,20 @@ function statement(db: Database, part: readonly (readonly [string, Mark])[]) {
     m.free_storage,
     m.observed_since,
     m.disk && JSON.stringify(m.disk),
+    m.heard_at,
   ]);
   return sql<{ id: string; fingerprint: string }>`
-    with marks(id, seen, observed, polled, free, since, disk) as (
+    with marks(id, seen, observed, polled, free, since, disk, heard) as (
       select value ->> 0, cast(value ->> 1 as bigint), cast(value ->> 2 as bigint),
         cast(value ->> 3 as bigint), cast(value ->> 4 as double precision),
-        cast(value ->> 5 as bigint), value ->> 6
+        cast(value ->> 5 as bigint), value ->> 6, cast(value ->> 7 as bigint)
       from ${db.capabilities.jsonElements(JSON.stringify(marks))})
     update nodes set
       last_seen_at = ${laterOf('nodes.last_seen_at', 'marks.seen')},
       observed_at = ${laterOf('nodes.observed_at', 'marks.observed')},
       observed_since = ${laterOf('nodes.observed_since', 'marks.since')},
       last_polled_at = ${laterOf('nodes.last_polled_at', 'marks.polled')},
+      heard_at = ${laterOf('nodes.heard_at', 'marks.heard')},
       free_storage = case when marks.seen >= nodes.last_seen_at and marks.free is not null
         then marks.free else nodes.free_storage end,
       disk = case when marks.seen >= nodes.last_seen_at and marks.disk is not null

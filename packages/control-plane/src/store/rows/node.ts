@@ -4,6 +4,7 @@ import type { Row } from '../engine/tables.ts';
 
 type Hidden =
   | 'announced'
+  | 'heard_at'
   | 'secret_hash'
   | 'secret_used'
   | 'secret_reset_at'
@@ -14,6 +15,7 @@ type Hidden =
 export function nodeOf(row: Row<'nodes'>): NodeRecord {
   const {
     announced: _a,
+    heard_at: _e,
     secret_hash,
     secret_used: _u,
     secret_reset_at: _r,

@@ -7,7 +7,7 @@ import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { ReactNode } from 'react';
 import { DatasetLink, DeploymentLink, NodeLink } from '../../parts/links.tsx';
-import { addressTakenText, toRemoveText } from '../../parts/node-notes.ts';
+import { addressTakenText, brakeText, toRemoveText } from '../../parts/node-notes.ts';
 import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../../parts/states.tsx';
 import { Status } from '../../ui/status.tsx';
 import { PageLink } from '../../ui/text.tsx';
@@ -75,6 +75,7 @@ const isOnlineAndFull = (node: Node): boolean => node.status === 'online' && isF
 
 const needsAttention = (node: Node): boolean =>
   node.status === 'offline' ||
+  brakeText(node) !== null ||
   node.doubled !== null ||
   node.engine?.ok === false ||
   isFull(node.disk);
@@ -95,6 +96,7 @@ const nodeNeeds = (nodes: readonly Node[]): Need[] =>
 /** Returns all problems of a node as text; a problem that needs a decision comes first. */
 const nodeReasons = (node: Node): string =>
   [
+    brakeText(node),
     addressTakenText(node),
     node.doubled === null ? null : 'another machine registers under this name',
     node.engine?.ok === false ? `container engine: ${node.engine.error ?? 'no answer'}` : null,

@@ -4,7 +4,7 @@
  */
 import { type Check, type Context, logOf, restartOf, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import type { Instance } from '../roles.ts';
+import type { InstalledRole } from '../roles.ts';
 
 const DAY_MS = 86_400_000;
 /** An ACME client renews a 90-day certificate 30 days before it expires. */
@@ -25,7 +25,7 @@ export const CERTIFICATES: Check = {
   },
 };
 
-async function atProxy({ system, all }: Context, proxy: Instance): Promise<Result[]> {
+async function atProxy({ system, all }: Context, proxy: InstalledRole): Promise<Result[]> {
   const setting = (name: string): string | undefined =>
     all
       .map(({ settings }) => settings.get(name))
@@ -95,7 +95,7 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
 const STORE = '/var/lib/berth-proxy/acme.json';
 
 /** Checks the mode of Traefik's certificate store: Traefik ignores a store that others can read. */
-async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
+async function storeOf({ system }: Context, proxy: InstalledRole): Promise<Result[]> {
   const access = await system.stat(STORE).catch(() => undefined);
   if (access === undefined || (access.mode & 0o077) === 0) return [];
   const mode = access.mode.toString(8).padStart(4, '0');

@@ -1,7 +1,7 @@
 /** Checks the container engine of each agent, and buildx on builders. */
 import { type Check, type Context, failedRun } from '../check.ts';
 import { finding, ok, type Result } from '../result.ts';
-import type { Instance } from '../roles.ts';
+import type { InstalledRole } from '../roles.ts';
 import type { Ran } from '../system.ts';
 
 const OLDEST_ENGINE = [20, 10] as const;
@@ -46,7 +46,7 @@ export const ENGINE: Check = {
   },
 };
 
-function engineFinding({ settings }: Instance, ran: Ran | null, why: string): Result {
+function engineFinding({ settings }: InstalledRole, ran: Ran | null, why: string): Result {
   const host = settings.get('DOCKER_HOST');
   const at = host === undefined ? '' : ` (DOCKER_HOST=${host})`;
   const consequence =
@@ -72,7 +72,7 @@ function engineFinding({ settings }: Instance, ran: Ran | null, why: string): Re
   );
 }
 
-async function checkBuildx({ facts }: Context, instance: Instance): Promise<Result[]> {
+async function checkBuildx({ facts }: Context, instance: InstalledRole): Promise<Result[]> {
   const consequence = 'every build on this builder fails';
   const version = await facts.docker(instance, ['buildx', 'version']);
   const missing = failedRun('docker buildx', version);

@@ -4,10 +4,10 @@
  */
 import { type Check, type Context, failedRun, listenOf, restartOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import type { Instance, MachineRole } from '../roles.ts';
+import type { InstalledRole, MachineRole } from '../roles.ts';
 
 /** `users`: programs that can listen on the port; with compose, docker-proxy or the engine. */
-type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
+type Port = { port: number; what: string; users: readonly string[]; instance: InstalledRole };
 
 const BERTH = ['node', 'berth', 'MainThread', 'docker-proxy', 'dockerd', 'rootlesskit'];
 const USERS: Record<MachineRole, readonly string[]> = {
@@ -46,7 +46,7 @@ export const PORTS: Check = {
   },
 };
 
-function portsOf(instance: Instance): Port[] {
+function portsOf(instance: InstalledRole): Port[] {
   const users = USERS[instance.role];
   if (instance.role === 'proxy')
     return [80, 443].map((port) => ({

@@ -2,7 +2,7 @@
 import type { OperatorNote } from '@berth/wire/system';
 import { type Check, logOf, restartOf } from '../check.ts';
 import { finding, note, notChecked, ok, type Result } from '../result.ts';
-import type { Instance } from '../roles.ts';
+import type { InstalledRole } from '../roles.ts';
 
 const CONSEQUENCES: Record<string, string> = {
   'control-plane': 'nobody can deploy; projects that run continue',
@@ -89,7 +89,7 @@ export const READY: Check = {
 
 const STALE = 'it works with what it got last; changes do not arrive';
 
-const urlOfControlPlane = ({ settings }: Instance): string =>
+const urlOfControlPlane = ({ settings }: InstalledRole): string =>
   settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL';
 
 /**
@@ -105,10 +105,10 @@ const ofNote = ({ kind, text }: OperatorNote): Result =>
         'do what the sentence says, and run the doctor again',
       );
 
-const consequenceOf = ({ role }: Instance, state: string): string =>
+const consequenceOf = ({ role }: InstalledRole, state: string): string =>
   state === 'degraded' ? 'it serves, and a part of it fails' : (CONSEQUENCES[role] ?? '');
 
-const silent = (instance: Instance, problem: string): Result =>
+const silent = (instance: InstalledRole, problem: string): Result =>
   finding(
     `${instance.name}: ${problem}`,
     CONSEQUENCES[instance.role] ?? '',

@@ -1,7 +1,7 @@
 /** Checks that this node reaches the image registry, trusts it and can log in. */
 import { type Check, type Context, controlPlaneOf, failedRun, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import { type Instance, pathHere, settingOf } from '../roles.ts';
+import { type InstalledRole, pathHere, settingOf } from '../roles.ts';
 
 type Config = { registry_addr?: string; registry_user?: string; registry_password?: string };
 const HTTP_MS = 5_000;
@@ -15,7 +15,7 @@ export const REGISTRY: Check = {
   },
 };
 
-async function checkAgent(context: Context, instance: Instance): Promise<Result[]> {
+async function checkAgent(context: Context, instance: InstalledRole): Promise<Result[]> {
   const url = await controlPlaneOf(context, instance);
   if (url === null)
     return [notChecked(`${instance.name}: the registry: CONTROL_PLANE_URL is not set`)];
@@ -68,7 +68,7 @@ async function checkAgent(context: Context, instance: Instance): Promise<Result[
 
 async function checkRegistry(
   context: Context,
-  instance: Instance,
+  instance: InstalledRole,
   {
     address,
     registry_user: user = '',
@@ -194,7 +194,7 @@ function contains(network: string, host: string): boolean {
 }
 
 /** Returns the node's own secret, or AGENT_SECRET if the node has no secret of its own yet. */
-async function secretOf({ system }: Context, instance: Instance): Promise<string | undefined> {
+async function secretOf({ system }: Context, instance: InstalledRole): Promise<string | undefined> {
   const { settings, how, name } = instance;
   const standard =
     how === 'package' && name.startsWith('agent-')

@@ -5,7 +5,7 @@
 import { dirname, join } from 'node:path';
 import { type Check, type Context, logOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import { type Instance, pathHere, type MachineRole } from '../roles.ts';
+import { type InstalledRole, pathHere, type MachineRole } from '../roles.ts';
 
 const USERS: Partial<Record<MachineRole, string>> = {
   'control-plane': 'berth',
@@ -38,7 +38,7 @@ export const SECRETS: Check = {
   },
 };
 
-async function checkInstance({ system }: Context, instance: Instance): Promise<Result[]> {
+async function checkInstance({ system }: Context, instance: InstalledRole): Promise<Result[]> {
   const { settings, how, role, file } = instance;
   if (how === 'environment') return [];
   const uid = how === 'compose' ? COMPOSE_UID : await uidOf({ system }, USERS[role]);
@@ -66,7 +66,7 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
   return results;
 }
 
-type SecretFile = { name: string; path: string; uid: number | undefined; instance: Instance };
+type SecretFile = { name: string; path: string; uid: number | undefined; instance: InstalledRole };
 async function checkFile(
   { system }: Pick<Context, 'system'>,
   { name, path, uid, instance }: SecretFile,
@@ -136,7 +136,7 @@ async function uidOf(
  * Reads the part `secrets` of /readyz: the control plane tries its key on every project key, and
  * refuses to start if the key decrypts none of them.
  */
-async function checkKey({ facts, system }: Context, instance: Instance): Promise<Result> {
+async function checkKey({ facts, system }: Context, instance: InstalledRole): Promise<Result> {
   const reached = await facts.readiness(instance);
   if ('problem' in reached) {
     const key = join('/var/lib/berth', 'secrets-key');

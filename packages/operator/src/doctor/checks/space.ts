@@ -2,7 +2,7 @@
 import { dirname, resolve } from 'node:path';
 import type { Check, Context } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import { type Instance, pathHere } from '../roles.ts';
+import { type InstalledRole, pathHere } from '../roles.ts';
 
 const LEAST_PERCENT = 5;
 const FOLDER_MS = 5_000;
@@ -97,7 +97,7 @@ function spaceOf(
 const sizeOf = (bytes: number): string =>
   bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(0)} MB`;
 
-async function foldersOf(context: Context, instance: Instance): Promise<Named[]> {
+async function foldersOf(context: Context, instance: InstalledRole): Promise<Named[]> {
   const { settings, role, how } = instance;
   const folders: Named[] = [];
   const add = (what: string, path: string | undefined): void => {

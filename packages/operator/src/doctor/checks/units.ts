@@ -2,7 +2,7 @@
 import { dirname } from 'node:path';
 import { type Check, composeCommand, type Context, failedRun, logOf, unitOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import { type Instance, ROLES } from '../roles.ts';
+import { type InstalledRole, ROLES } from '../roles.ts';
 
 const RUN_MS = 10_000;
 /** A process is in a restart loop if it started this often and has run for less than this time. */
@@ -20,7 +20,7 @@ export const UNITS: Check = {
   },
 };
 
-async function checkUnit({ system }: Context, instance: Instance): Promise<Result[]> {
+async function checkUnit({ system }: Context, instance: InstalledRole): Promise<Result[]> {
   const unit = unitOf(instance);
   const properties =
     'LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result,ActiveEnterTimestamp';
@@ -97,7 +97,7 @@ type Container = {
 
 async function checkCompose(
   { system }: Context,
-  instances: readonly Instance[],
+  instances: readonly InstalledRole[],
 ): Promise<Result[]> {
   const file = instances[0]?.file;
   if (file === undefined || file === null) return [];

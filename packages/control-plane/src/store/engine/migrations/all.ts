@@ -50,6 +50,7 @@ import { healthCause } from './0064_health_cause.ts';
 import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
+import { heardAt } from './0068_heard_at.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -98,5 +99,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0065_instances': instances(capabilities),
   '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
+  '0068_heard_at': heardAt(),
   '0070_instance_fields': instanceFields(capabilities),
 });

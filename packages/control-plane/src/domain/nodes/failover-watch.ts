@@ -1,0 +1,27 @@
+/** Reads which nodes are silent now, for the loop, the API and the metrics. */
+import type { UptimeClock } from '../platform/uptime.ts';
+import { type FailoverLimits, type SilentNode, silentNodes } from './failover.ts';
+import type { NodeStore } from './node-store.ts';
+
+export type FailoverWatch = {
+  /** Returns the silent deploy nodes, by name (failover.ts). */
+  silent(): Promise<SilentNode[]>;
+};
+
+export const createFailoverWatch = ({
+  nodes,
+  uptime,
+  limits,
+  now,
+}: {
+  nodes: Pick<NodeStore, 'heardNodes'>;
+  uptime: Pick<UptimeClock, 'now'>;
+  limits: FailoverLimits;
+  now: () => number;
+}): FailoverWatch => ({
+  async silent() {
+    // Read the clock first: an agent that is heard after that is not silent.
+    const at = { now: now(), uptime: await uptime.now() };
+    return silentNodes(await nodes.heardNodes(), at, limits);
+  },
+});

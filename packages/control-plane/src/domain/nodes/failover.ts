@@ -1,0 +1,103 @@
+/**
+ * Decides which deploy nodes are lost, so that their instances start elsewhere, and when nothing
+ * moves (the brake). All times are by the uptime clock, so a jump of the machine's clock moves
+ * nothing, and a control plane that was away starts to count at its return. Pure.
+ *
+ *   heard ── silent for the limit ──▶ lost ── the agent sends a request ──▶ heard
+ *                └── more than half of the nodes became silent with it ──▶ held
+ *
+ * Limit: FAILOVER_AFTER for an agent that sends beats, the contract's offline time for any other.
+ *
+ * Brake: a silent node is held if more than half of the nodes that were online within the hour
+ * before its last request are silent since that hour, and at least two. The hour counts from the
+ * last request of the node, not from now: so a node that is held stays held until it returns, even
+ * for days, and after a restart of the control plane.
+ */
+import type { Uptime } from '../platform/uptime.ts';
+
+/** When the agent of a deploy node was last heard. */
+export type HeardNode = {
+  id: string;
+  hostname: string;
+  /** False: the agent sends no beats to this version of the control plane. */
+  beats: boolean;
+  /** Its last request, by the uptime clock; null: none since this process started. */
+  heard_at: number | null;
+  /** Its last list of containers, by the uptime clock. */
+  observed_at: number | null;
+  /** Its last registration, by the machine's clock. */
+  last_seen_at: number;
+};
+
+export type SilentNode = {
+  id: string;
+  hostname: string;
+  /** How long the agent is silent in ms, by the uptime clock. */
+  silentMs: number;
+  /** True: its limit has passed, and nothing holds it. */
+  isLost: boolean;
+  /** Set while the brake holds the node. */
+  brake: { silent: number; nodes: number } | null;
+};
+
+export type FailoverLimits = { failoverMs: number | null; offlineMs: number };
+
+const HOUR_MS = 3_600_000;
+/** The clocks of two control planes differ by less. */
+const CLOCKS_DIFFER_MS = 5_000;
+
+/** Silence in ms that counts while FAILOVER_AFTER is `none`, for a person who moves instances. */
+const BY_HAND_MS = 30_000;
+
+/**
+ * Returns the nodes whose agents are silent for FAILOVER_AFTER, by name. While FAILOVER_AFTER is
+ * `none`, no node is lost or held.
+ */
+export function silentNodes(
+  nodes: readonly HeardNode[],
+  { now, uptime }: { now: number; uptime: Uptime },
+  { failoverMs, offlineMs }: FailoverLimits,
+): SilentNode[] {
+  const afterMs = failoverMs ?? BY_HAND_MS;
+  const heard = nodes.map((node) => {
+    const last = lastHeard(node, now, uptime.at);
+    return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
+  });
+  const silent = heard.filter(({ silentMs }) => silentMs >= afterMs);
+  return silent
+    .map(({ node: { id, hostname, beats }, last, silentMs }) => {
+      const isTogether = (other: { last: number }): boolean => other.last >= last - HOUR_MS;
+      const all = heard.filter(isTogether).length;
+      const silentTogether = silent.filter(
+        (other) => isTogether(other) && other.last <= last + HOUR_MS,
+      ).length;
+      const isHeld = failoverMs !== null && silentTogether >= 2 && silentTogether * 2 > all;
+      const limitMs = beats ? afterMs : Math.max(afterMs, offlineMs);
+      return {
+        id,
+        hostname,
+        silentMs,
+        isLost: failoverMs !== null && !isHeld && silentMs >= limitMs,
+        brake: isHeld ? { silent: silentTogether, nodes: all } : null,
+      };
+    })
+    .toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1));
+}
+
+/** Returns the last sign of the node by the uptime clock. A time in the future counts as unknown. */
+function lastHeard(
+  { heard_at, observed_at, last_seen_at }: HeardNode,
+  now: number,
+  at: number,
+): number {
+  const past = [heard_at, observed_at].filter(
+    (time) => time !== null && time <= at + CLOCKS_DIFFER_MS,
+  ) as number[];
+  if (past.length > 0) return Math.max(...past);
+  // A contract-only agent after a restart: only the machine's clock tells.
+  return at - Math.max(0, now - last_seen_at);
+}
+
+/** Returns the interval of the beats in seconds. */
+export const beatSeconds = (failoverMs: number | null): number =>
+  Math.min(10, (failoverMs ?? BY_HAND_MS) / 3_000);

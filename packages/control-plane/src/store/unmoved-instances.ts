@@ -1,0 +1,66 @@
+/** Finds the instances that would have to start elsewhere if their nodes were lost. */
+import { isWanted, WEB } from '../domain/deployments/instance.ts';
+import type { UnmovedInstance } from '../domain/deployments/instance-store.ts';
+import type { Db } from './engine/tables.ts';
+
+/** Maximum number of ids in one query. */
+const AT_ONCE = 200;
+
+export async function unmovedInstances(
+  db: Db,
+  nodeIds: readonly string[],
+): Promise<UnmovedInstance[]> {
+  const all: UnmovedInstance[] = [];
+  for (let i = 0; i < nodeIds.length; i += AT_ONCE)
+    all.push(...(await unmovedOn(db, nodeIds.slice(i, i + AT_ONCE))));
+  return all;
+}
+
+async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> {
+  const running = db
+    .selectFrom('deployments as d')
+    .innerJoin('projects as p', 'p.id', 'd.project_id')
+    .where('d.status', '=', 'running')
+    .where('p.stopped_at', 'is', null)
+    .where('p.deleting_at', 'is', null);
+  const firsts = await running
+    .select(['d.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
+    .select('d.instance_number as number')
+    .where('d.node_id', 'in', nodeIds)
+    .where('d.lost_since', 'is', null)
+    .orderBy('p.name')
+    .execute();
+  const others = await running
+    .innerJoin('instances as i', 'i.deployment_id', 'd.id')
+    .select(['i.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
+    .select(['i.process', 'i.number', 'i.state', 'd.instance_number as first'])
+    .where('i.node_id', 'in', nodeIds)
+    .where('i.state', 'in', ['serving', 'unhealthy', 'starting', 'lost'])
+    .orderBy('p.name')
+    .orderBy('i.number')
+    .execute();
+  const lost = others.filter(({ state }) => state === 'lost');
+  const wanted = await wantedOf(db, [...new Set(lost.map((i) => i.deployment_id))]);
+  const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
+    number === first ||
+    wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
+  return [
+    ...firsts.map((first) => ({ ...first, process: WEB, is_lost: false })),
+    ...others
+      .filter((other) => other.state !== 'lost' || !isReplaced(other))
+      .map(({ state, first: _, ...other }) => ({ ...other, is_lost: state === 'lost' })),
+  ].flatMap(({ node_id, ...one }) => (node_id === null ? [] : [{ node_id, ...one }]));
+}
+
+async function wantedOf(
+  db: Db,
+  deployments: string[],
+): Promise<{ deployment_id: string; number: number }[]> {
+  if (deployments.length === 0) return [];
+  const rows = await db
+    .selectFrom('instances')
+    .select(['deployment_id', 'number', 'state'])
+    .where('deployment_id', 'in', deployments)
+    .execute();
+  return rows.filter(isWanted);
+}

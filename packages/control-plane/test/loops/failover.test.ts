@@ -1,0 +1,115 @@
+/** The loop sends `node_lost` once for each deployment and lost node. */
+import { silentLogger } from '@berth/kit/log';
+import { beforeEach, expect, it } from 'vitest';
+import type { UnmovedInstance } from '../../src/domain/deployments/instance-store.ts';
+import type { SilentNode } from '../../src/domain/nodes/failover.ts';
+import type { FlowEvent } from '../../src/flow/events.ts';
+import { failover } from '../../src/loops/failover.ts';
+
+let silent: SilentNode[] = [];
+let unmoved: UnmovedInstance[] = [];
+let sent: [string, FlowEvent][] = [];
+let asked: string[][] = [];
+let time = 0;
+let failsFor: string | null = null;
+let run: () => Promise<void>;
+
+beforeEach(() => {
+  [silent, unmoved, sent, asked, time, failsFor] = [[], [], [], [], 0, null];
+  const loop = failover({
+    failover: { silent: () => Promise.resolve(silent) },
+    instances: {
+      unmoved: (ids) => {
+        asked.push([...ids]);
+        return Promise.resolve(unmoved.filter(({ node_id }) => ids.includes(node_id)));
+      },
+    },
+    driver: {
+      advance: (id, event) => {
+        sent.push([id, event]);
+        return id === failsFor
+          ? Promise.reject(new Error('no database'))
+          : Promise.resolve({} as never);
+      },
+    },
+    log: silentLogger(),
+    monotonic: () => time,
+  });
+  run = () => loop(new AbortController().signal);
+});
+
+const node = (id: string, over: Partial<SilentNode> = {}): SilentNode => ({
+  id,
+  hostname: id,
+  silentMs: 30_000,
+  isLost: true,
+  brake: null,
+  ...over,
+});
+const on = (node_id: string, deployment_id: string, is_lost = false): UnmovedInstance => ({
+  node_id,
+  deployment_id,
+  project_id: `p-${deployment_id}`,
+  project: deployment_id,
+  process: 'web',
+  number: 1,
+  is_lost,
+});
+
+it('asks nothing while all nodes are heard', async () => {
+  await run();
+  expect([asked, sent]).toEqual([[], []]);
+});
+it('sends one event for each deployment and node, with all silent nodes', async () => {
+  silent = [node('n1'), node('n2', { isLost: false })];
+  unmoved = [on('n1', 'd1'), on('n1', 'd1'), on('n1', 'd2'), on('n2', 'd3')];
+  await run();
+  const event = { type: 'node_lost', node_id: 'n1', silent: ['n1', 'n2'] };
+  expect(sent).toEqual([
+    ['d1', event],
+    ['d2', event],
+  ]);
+});
+it('an instance that waits gets the event again after 10 s only', async () => {
+  silent = [node('n1')];
+  unmoved = [on('n1', 'd1')];
+  await run();
+  time = 9_999;
+  await run();
+  expect(sent).toHaveLength(1);
+  time = 10_000;
+  await run();
+  expect(sent).toHaveLength(2);
+});
+it('a node that returned and is lost again gets the event at once', async () => {
+  silent = [node('n1')];
+  unmoved = [on('n1', 'd1')];
+  await run();
+  silent = [];
+  await run();
+  silent = [node('n1')];
+  await run();
+  expect(sent).toHaveLength(2);
+});
+it('the brake: nothing is sent', async () => {
+  const brake = { silent: 2, nodes: 3 };
+  silent = [node('n1', { isLost: false, brake }), node('n2', { isLost: false, brake })];
+  unmoved = [on('n1', 'd1')];
+  await run();
+  expect([asked, sent]).toEqual([[], []]);
+});
+it('an instance that is lost and waits for its node gets no event', async () => {
+  silent = [node('n1')];
+  unmoved = [on('n1', 'd1', true)];
+  await run();
+  expect(sent).toEqual([]);
+});
+it('a failure is retried at the next run, and does not stop the others', async () => {
+  silent = [node('n1')];
+  unmoved = [on('n1', 'd1'), on('n1', 'd2')];
+  failsFor = 'd1';
+  await run();
+  failsFor = null;
+  await run();
+  expect(sent.map(([id]) => id)).toEqual(['d1', 'd2', 'd1']);
+});
