@@ -202,7 +202,10 @@ onceOnly.describe('the package for a new machine', () => {
         '--join-token-file - --start',
     );
     expect(notes[0]).toMatch(
-      /^PACKAGE_DIR has no package of version 0\.1\.0: copy berth_0\.1\.0_ARCH\.deb to the machine .* apt-get install \.\/berth_0\.1\.0_ARCH\.deb/,
+      new RegExp(
+        `^PACKAGE_DIR has no package of version ${BERTH_VERSION}: copy berth_${BERTH_VERSION}_ARCH.deb ` +
+          `to the machine .* apt-get install ./berth_${BERTH_VERSION}_ARCH.deb`,
+      ),
     );
     expect(notes[1]).toMatch(
       /^CONTROL_PLANE_URL is http:\/\/127\.0\.0\.1:8080, which only the machine of the control plane reaches: run/,
