@@ -105,7 +105,8 @@ export async function startWorld(options: WorldOptions): Promise<World> {
         ...agent,
         env: { ...(agent === cleaner ? cleaning : {}), ...options.agentEnv, ...agent.env },
       })),
-      env: { PROBE_TIMEOUT: '20s', ...options.env },
+      // A test of failover sets FAILOVER_AFTER; in the others a silent node keeps its projects.
+      env: { PROBE_TIMEOUT: '20s', FAILOVER_AFTER: 'none', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
       ...(options.gateway === undefined ? {} : { gateway: options.gateway }),
       ...(options.release === undefined ? {} : { release: options.release }),

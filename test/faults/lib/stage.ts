@@ -40,6 +40,8 @@ const SHORT = {
   LEASE_TTL: `${LEASE_MS / 1000}s`,
   CLAIM_TIMEOUT: '6s',
   PROBE_TIMEOUT: '20s',
+  // A row of failover sets it; in the others a silent node keeps its projects.
+  FAILOVER_AFTER: 'none',
   ROUTE_TIMEOUT: '20s',
 };
 
