@@ -343,9 +343,10 @@ describe('--json', () => {
     // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff
     // (dataset-diff.test.ts) need versions of a dataset, the deletion of volumes a node with some
     // (e2e), `node removed` a contract-only node (contract-only.test.ts), and `domain free` a host
-    // that a project gave up (domains.test.ts).
+    // that a project gave up (domains.test.ts), `failover` a node that is silent (failover.test.ts).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
       'domain free',
+      'failover',
       'node removed',
       'node prewarm',
       'node volumes delete',

@@ -18,6 +18,10 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   restart: ['berth restart shop', 'starts the running release of shop again, without a gap'],
   stop: ['berth stop shop', 'stops shop; its address answers 503 with a page'],
   start: ['berth start shop', 'starts shop with the release that it ran last'],
+  failover: [
+    'berth failover node-b --now',
+    'moves what waits for the silent node-b, past the brake',
+  ],
   scale: ['berth scale web=3 --project shop', 'runs three instances of shop, at once'],
   ps: ['berth ps shop', 'shows each instance of shop: its node, state, version and usage'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
