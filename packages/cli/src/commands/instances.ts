@@ -9,7 +9,8 @@ import { type Seen, seenBefore, waitForCounts } from '../deploy/scale.ts';
 import { type Column, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { allPages } from '../project/pages.ts';
-import { CliError, isAway, usage } from '../problem.ts';
+import { projectOrNone } from '../project/select.ts';
+import { isAway, usage } from '../problem.ts';
 import type { Command } from './command.ts';
 import { rowsOf } from './metrics.ts';
 
@@ -119,15 +120,6 @@ const resultText = ({ name }: Project, counts: Scale, serve: boolean): string =>
   Object.entries(counts)
     .map(([process, count]) => `${name} ${serve ? 'serves with' : 'wants'} ${process}=${count}`)
     .join('\n');
-
-async function projectOrNone(cli: Cli, named: string | undefined): Promise<Project | null> {
-  try {
-    return await cli.project(named);
-  } catch (error) {
-    if (error instanceof CliError && error.code === 'no_project') return null;
-    throw error;
-  }
-}
 
 type Usage = { cpu: number | null; memory_bytes: number | null; restarts: number | null };
 type Shown = InstanceItem & { usage: Usage | null };

@@ -3,14 +3,13 @@ import { defined } from '@berth/kit/defined';
 import type { Event } from '@berth/wire/event';
 import type { ProjectPlacement } from '@berth/wire/instance';
 import type { Placement, PlacementRow } from '@berth/wire/node';
-import type { Project } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { overview } from '../attention.ts';
-import { CliError, refused } from '../problem.ts';
+import { refused } from '../problem.ts';
 import { type Column, oneLine, table } from '../output/text.ts';
 import { seconds } from '../output/units.ts';
-import { selectProject } from '../project/select.ts';
+import { projectOrNone, selectProject } from '../project/select.ts';
 import { reconnecting } from '../reconnecting.ts';
 import { openBrowser } from '../session/browser.ts';
 import { readStream } from '../sse.ts';
@@ -148,15 +147,6 @@ const placementOfInstances = ({ items }: ProjectPlacement): string =>
           ].join('\n');
         })
         .join('\n\n');
-
-async function projectOrNone(cli: Cli, named: string | undefined): Promise<Project | null> {
-  try {
-    return await cli.project(named);
-  } catch (error) {
-    if (error instanceof CliError && error.code === 'no_project') return null;
-    throw error;
-  }
-}
 
 async function events(
   cli: Cli,

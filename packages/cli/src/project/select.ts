@@ -41,6 +41,19 @@ export async function selectProject(
   throw new CliError(EXIT.usage, 'no_project', `no project was named, and ${said}`, { next });
 }
 
+/** Returns the project of a command; null if none is named and the folder belongs to none. */
+export async function projectOrNone(
+  cli: { project(named: string | undefined): Promise<Project> },
+  named: string | undefined,
+): Promise<Project | null> {
+  try {
+    return await cli.project(named);
+  } catch (error) {
+    if (error instanceof CliError && error.code === 'no_project') return null;
+    throw error;
+  }
+}
+
 const whyNoMatch = ({ url }: Session, { remotes }: Repository): { said: string; next: string } =>
   remotes.length === 0
     ? {

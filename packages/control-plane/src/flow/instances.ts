@@ -38,6 +38,7 @@ import type { NodeFact } from '../domain/deployments/facts.ts';
 import { instanceNeed } from '../domain/nodes/build-needs.ts';
 import { type Choice, chooseMore, type Question } from '../domain/nodes/placement.ts';
 import { refusalsText } from '../domain/nodes/refusal.ts';
+import { needsDevices } from '../domain/nodes/room.ts';
 import type {
   DeploymentRecord,
   Failure,
@@ -55,13 +56,12 @@ import { isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
-/** Returns how many instances of `web` the deployment should have now. */
+/**
+ * Returns how many instances of `web` the deployment should have now. Devices are leased to the
+ * first instance only (domain/nodes/room.ts).
+ */
 export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
   isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
-
-/** Devices are leased to the first instance only (domain/nodes/room.ts). */
-const needsDevices = ({ requires }: DeploymentRecord['settings']): boolean =>
-  Object.keys(requires.devices ?? {}).length > 0;
 
 /** Returns how many instances each node has, with the first one. */
 function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
@@ -491,10 +491,15 @@ function endSurplus(draft: Draft, d: DeploymentRecord, count: number): void {
 const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
   isMovable(other) && replacementOf(other, [instance]) !== undefined;
 
-function endTaskOf(draft: Draft, d: DeploymentRecord, instanceId: string): void {
+function endTaskOf(
+  draft: Draft,
+  d: DeploymentRecord,
+  instanceId: string,
+  end: 'cancelled' | 'lost' = 'cancelled',
+): void {
   for (const task of draft.openTasks(d))
     if (instanceOfTask(task) === instanceId)
-      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+      draft.task({ id: task.id, attempt: task.attempt, end });
 }
 
 /**
@@ -900,14 +905,14 @@ const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): b
 // ── health ───────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Returns how many instances serve, and of how many. A lost instance counts only if it has no
- * replacement.
+ * Returns the detail of the health `degraded` while the first instance serves; null if all serve. A
+ * lost instance counts only if it has no replacement.
  */
-export function servingOf(
+export function degradedDetail(
   { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
   others: readonly InstanceRecord[],
-  firstServes: boolean,
-): { serving: number; all: number } {
+): string | null {
+  if (others.length === 0) return null;
   // The replacement of an instance on a drained node does not count: it serves later.
   const wanted = others.filter(
     (i) => isWanted(i) && i.number !== instance_number && !others.some((o) => replaces(i, o)),
@@ -918,19 +923,8 @@ export function servingOf(
       number !== instance_number &&
       !wanted.some((other) => other.number === number),
   );
-  return {
-    serving: Number(firstServes) + others.filter(({ state }) => state === 'serving').length,
-    all: 1 + wanted.length + held.length,
-  };
-}
-
-/** Returns the detail of the health `degraded`; null if all instances serve. */
-export function degradedDetail(
-  d: Pick<DeploymentRecord, 'instance_number'>,
-  others: readonly InstanceRecord[],
-): string | null {
-  if (others.length === 0) return null;
-  const { serving, all } = servingOf(d, others, true);
+  const serving = 1 + others.filter(({ state }) => state === 'serving').length;
+  const all = 1 + wanted.length + held.length;
   return serving === all ? null : `${serving} of ${all} instances serve`;
 }
 
@@ -1049,9 +1043,7 @@ function restartLost(
   name: string,
   avoid: Avoid,
 ): void {
-  for (const task of draft.openTasks(d))
-    if (instanceOfTask(task) === instance.id)
-      draft.task({ id: task.id, attempt: task.attempt, end: 'lost' });
+  endTaskOf(draft, d, instance.id, 'lost');
   const losses = [...instance.losses, ...avoid.slice(0, 1)];
   startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
 }

@@ -10,6 +10,7 @@ import { finalName } from '../domain/projects/container-name.ts';
 import { type InstanceRecord, ownLabel, WEB } from '../domain/deployments/instance.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
+import { needsDevices } from '../domain/nodes/room.ts';
 import { currentCopy } from '../domain/data/volumes.ts';
 import type {
   DeploymentRecord,
@@ -193,7 +194,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   if (own !== undefined && (own.has_secret || stillHas(own, d.container_id, draft.facts))) return;
   const host_port = container.host_port ?? d.host_port;
   draft.set(d, { node_id: node.id, host_port });
-  if (own !== undefined && Object.keys(d.settings.requires.devices ?? {}).length > 0)
+  if (own !== undefined && needsDevices(d.settings))
     draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
   // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
   for (const t of draft.openTasks(d))

@@ -13,6 +13,7 @@ import {
   type Freed,
   machineNeeds,
   type MachineNeeds,
+  needsDevices,
   needsRoom,
   NO_ROOM_TAKEN,
 } from '../domain/nodes/room.ts';
@@ -111,7 +112,7 @@ export function takeRoom(
 
 /** Frees the devices of a deployment whose container is gone from its node. */
 export function freeRoom(draft: Draft, d: DeploymentRecord, nodeId: string | null): void {
-  if (nodeId === null || Object.keys(d.settings.requires.devices ?? {}).length === 0) return;
+  if (nodeId === null || !needsDevices(d.settings)) return;
   draft.plan.freeDevices = [
     ...(draft.plan.freeDevices ?? []),
     { node_id: nodeId, deployment_id: d.id },

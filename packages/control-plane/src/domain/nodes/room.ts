@@ -58,9 +58,13 @@ export type Freed = {
 
 type Needing = Pick<ProjectSettings, 'memory_bytes' | 'requires'>;
 
+/** Returns whether the project requires devices. */
+export const needsDevices = ({ requires }: Pick<ProjectSettings, 'requires'>): boolean =>
+  Object.keys(requires.devices ?? {}).length > 0;
+
 /** Returns whether a decision about the deployment needs to know what is held. */
-export const needsRoom = ({ memory_bytes, requires }: Needing): boolean =>
-  memory_bytes !== null || Object.keys(requires.devices ?? {}).length > 0;
+export const needsRoom = (settings: Needing): boolean =>
+  settings.memory_bytes !== null || needsDevices(settings);
 
 /** Returns null if the deployment needs nothing of a machine. */
 export function machineNeeds(

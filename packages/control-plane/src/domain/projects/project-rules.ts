@@ -12,6 +12,7 @@ import type { FieldProblem } from '../platform/errors.ts';
 import { branchProblem } from '../git/git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from '../git/git-url.ts';
 import { isStopFirst, volumeProblems } from '../data/volumes.ts';
+import { needsDevices } from '../nodes/room.ts';
 import { mountPathOf, overlap } from '../data/mounts.ts';
 import {
   healthPathProblem,
@@ -153,7 +154,7 @@ export function processProblems(
           },
         ]
       : []),
-    ...(count > 1 && Object.keys(settings.requires.devices ?? {}).length > 0
+    ...(count > 1 && needsDevices(settings)
       ? [
           {
             field: `processes[${i}].count`,
