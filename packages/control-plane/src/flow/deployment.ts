@@ -91,29 +91,31 @@ import {
   whyNotMounted,
 } from './volumes.ts';
 import {
-  endInstance,
-  endOthers,
-  forgetOthers,
   instanceAddressTaken,
-  instanceEnded,
-  instanceLeft,
-  instanceOfTask,
   isFirstLost,
   lostAs,
   namesOf,
-  nodeLost,
-  observedInstance,
-  placeOthers,
   presentOf,
   promote,
+  refreshHealth,
+  withServers,
+} from './instance-route.ts';
+import {
+  endInstance,
+  endOthers,
+  forgetOthers,
+  instanceEnded,
+  instanceLeft,
+  instanceOfTask,
+  placeOthers,
   reconcile,
   nodeDrained,
-  refreshHealth,
   restartElsewhere,
   startOthers,
   takePlace,
-  withServers,
 } from './instances.ts';
+import { nodeLost } from './lost-instance.ts';
+import { observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';

@@ -34,7 +34,7 @@ import {
   isOwnContainer,
 } from '../domain/deployments/instance.ts';
 import { advance, request, stop } from './deployment.ts';
-import { isExpectedThere, isInstanceAsExpected } from './instances.ts';
+import { isExpectedThere, isInstanceAsExpected } from './observed-instance.ts';
 import type { FlowEvent, LossReason } from './events.ts';
 import { nextOlder } from './rollback-target.ts';
 import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';

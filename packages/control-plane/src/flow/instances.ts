@@ -11,57 +11,48 @@
  *
  * A new version goes live when all its instances answer, with one change of the route. Later, the
  * route lists each instance that serves. When the first instance is lost and another one serves,
- * the two change places (`promote`). Pure.
+ * the two change places (`promote`). Beside this file: `instance-route` (addresses, the first one),
+ * `observed-instance` (reports of nodes), `lost-instance` (the event `node_lost`). Pure.
  */
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
-import type { ObservedContainer, Placement } from '@berth/wire/node';
+import type { Placement } from '@berth/wire/node';
 import type { DeployPayload } from '@berth/wire/task';
-import { isTerminal } from '@berth/wire/vocabulary';
 import { mountsOf } from '../domain/data/mounts.ts';
-import { isStopFirst } from '../domain/data/volumes.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
 import {
   freeNumbers,
-  instanceLabel,
-  instanceName,
   type InstanceRecord,
-  isContainerOf,
   isMovable,
   isWanted,
-  ownLabel,
   replacementOf,
   wantedNumbers,
   WEB,
-  webCount,
 } from '../domain/deployments/instance.ts';
-import type { NodeFact } from '../domain/deployments/facts.ts';
 import { instanceNeed } from '../domain/nodes/build-needs.ts';
 import { type Choice, chooseMore, type Question } from '../domain/nodes/placement.ts';
 import { refusalsText } from '../domain/nodes/refusal.ts';
-import { needsDevices } from '../domain/nodes/room.ts';
 import type {
   DeploymentRecord,
   Failure,
   NodeLoss,
-  RouteRecord,
-  RouteServer,
   TaskRecord,
 } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
 import { failure, failureOf } from './failure.ts';
+import {
+  isFirstLost,
+  nameOf,
+  presentOf,
+  promote,
+  publishServers,
+  replaces,
+  wantedCount,
+} from './instance-route.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
-import { routeTo } from './route.ts';
-import { isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
-
-/**
- * Returns how many instances of `web` the deployment should have now. Devices are leased to the
- * first instance only (domain/nodes/room.ts).
- */
-export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
-  isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
 
 /** Returns how many instances each node has, with the first one. */
 function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
@@ -76,11 +67,6 @@ function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
   for (const id of nodes) if (id !== null) taken.set(id, (taken.get(id) ?? 0) + 1);
   return taken;
 }
-
-export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
-  d.lost_since !== null;
-
-// ── start ────────────────────────────────────────────────────────────────────────────────────────
 
 /** The nodes for the instances beside the first one. */
 export type OtherPlaces = {
@@ -208,8 +194,6 @@ const waitingPlace = (
 const missingOn = ({ items }: Placement, nodeId: string): number =>
   items.find((row) => row.node_id === nodeId)?.missing_bytes ?? 0;
 
-// ── reports of its task ──────────────────────────────────────────────────────────────────────────
-
 /** Returns the instance of a deploy task; null for the task of the first instance. */
 export const instanceOfTask = (task: Pick<TaskRecord, 'kind' | 'payload'>): string | null =>
   task.kind === 'deploy' ? ((task.payload as DeployPayload).instance?.id ?? null) : null;
@@ -268,14 +252,11 @@ function errorOf(draft: Draft, event: EventOf<'task_reported'> | EventOf<'task_l
   return failure(event.why === 'queue' ? 'task_not_claimed' : 'node_lost', name);
 }
 
-const nameOf = (draft: Draft, { node_id }: Pick<InstanceRecord, 'node_id'>): string =>
-  draft.node(node_id)?.hostname ?? 'a deleted node';
-
 /**
  * Starts the instance on another node. While the version is not live, an instance without another
  * node fails the deployment; later it waits.
  */
-function startElsewhere(
+export function startElsewhere(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
@@ -343,7 +324,7 @@ function lostNodes(draft: Draft, d: DeploymentRecord): NodeLoss[] {
 }
 
 /** Nodes that get no instance now, because their agents are silent. */
-type Avoid = readonly NodeLoss[];
+export type Avoid = readonly NodeLoss[];
 
 /** Returns places for further instances of a deployment that has a node. */
 function placesFor(
@@ -389,14 +370,12 @@ function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null 
   });
 }
 
-// ── count ────────────────────────────────────────────────────────────────────────────────────────
-
 /**
  * Returns whether no instance of the running version starts now, because a version with
  * `replace: recreate` must not run beside another one. If the newer version fails, the loop starts
  * what is missing.
  */
-const isHeldBack = ({ facts }: Draft, d: DeploymentRecord): boolean =>
+export const isHeldBack = ({ facts }: Draft, d: DeploymentRecord): boolean =>
   d.stopped_first !== null ||
   facts.live.some(
     ({ generation, status, settings }) =>
@@ -488,10 +467,7 @@ function endSurplus(draft: Draft, d: DeploymentRecord, count: number): void {
   publishServers(draft, d);
 }
 
-const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
-  isMovable(other) && replacementOf(other, [instance]) !== undefined;
-
-function endTaskOf(
+export function endTaskOf(
   draft: Draft,
   d: DeploymentRecord,
   instanceId: string,
@@ -580,8 +556,6 @@ export function forgetOthers(draft: Draft, d: DeploymentRecord): void {
   }
 }
 
-// ── drain of a node ──────────────────────────────────────────────────────────────────────────────
-
 /**
  * Starts a replacement elsewhere for each instance on a drained node (the event `node_drained`). It
  * has the number of the instance that it replaces, and takes its place when it answers
@@ -653,504 +627,4 @@ export function takePlace(draft: Draft, d: DeploymentRecord, instance: InstanceR
     });
   if (replaced !== undefined) endInstance(draft, d, replaced, `it runs on ${name} now`);
   publishServers(draft, d);
-}
-
-// ── route ────────────────────────────────────────────────────────────────────────────────────────
-
-/** Returns the addresses of the instances that serve, beside the first one. */
-export function serversOf(draft: Draft, d: DeploymentRecord): RouteServer[] {
-  return draft.instances(d).flatMap((instance) => {
-    const node = draft.node(instance.node_id);
-    return instance.state !== 'serving' || instance.host_port === null || node === undefined
-      ? []
-      : [
-          {
-            instance_id: instance.id,
-            node_id: node.id,
-            host_ip: node.host_ip,
-            host_port: instance.host_port,
-          },
-        ];
-  });
-}
-
-/** Adds the servers to a route of the deployment. */
-export function withServers(draft: Draft, d: DeploymentRecord, route: RouteRecord): RouteRecord {
-  const { servers: _, ...first } = route;
-  const servers = serversOf(draft, d);
-  return { ...first, ...defined({ servers: servers.length === 0 ? undefined : servers }) };
-}
-
-/** Updates the servers of the route, if the route is that of the deployment. */
-export function publishServers(draft: Draft, d: DeploymentRecord): void {
-  const route =
-    draft.plan.route === null || !('set' in draft.plan.route)
-      ? draft.facts.route
-      : draft.plan.route.set;
-  if (route?.deployment_id !== d.id || route.stopped === true) return;
-  const next = withServers(draft, d, route);
-  if (sameServers(route.servers ?? [], next.servers ?? [])) return;
-  draft.plan.route = { set: { ...next, published_at: draft.facts.now } };
-}
-
-const sameServers = (a: readonly RouteServer[], b: readonly RouteServer[]): boolean =>
-  a.length === b.length &&
-  a.every((one, i) => {
-    const other = b[i];
-    return (
-      one.instance_id === other?.instance_id &&
-      one.host_ip === other.host_ip &&
-      one.host_port === other.host_port
-    );
-  });
-
-// ── containers that agents report ────────────────────────────────────────────────────────────────
-
-/**
- * Handles the container of an instance beside the first one, or its absence. Returns false if the
- * container is that of the first instance.
- */
-export function observedInstance(
-  draft: Draft,
-  d: DeploymentRecord,
-  event: EventOf<'observed'>,
-): boolean {
-  const { container, node_id } = event;
-  const instance = draft
-    .instances(d)
-    .find((one) =>
-      container === null ? one.id === event.instance_id : isContainerOf(one, container, node_id),
-    );
-  if (instance === undefined) {
-    if (container === null) return event.instance_id !== undefined;
-    if (instanceLabel(container) === ownLabel(d)) return false;
-    sweepInstance(draft, d, { container, node_id });
-    return true;
-  }
-  if (instance.node_id !== node_id) {
-    if (container !== null) sweepInstance(draft, d, { container, node_id });
-    return true;
-  }
-  if (instance.state !== 'starting' && instance.state !== 'draining')
-    judgeInstance(draft, d, instance, container);
-  return true;
-}
-
-/** Returns whether the node of the instance should report its container. */
-export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
-  isMovable({ state }) || state === 'lost';
-
-const MISSING = 'its container is missing';
-/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
-const MISSING_MS = 10_000;
-/** Time in ms in which the engine or the agent starts an exited container again. */
-const RESTART_MS = 10_000;
-
-/**
- * Returns whether the container belongs to the instance and needs no decision: it serves at the
- * address in the route, or a task starts it.
- */
-export function isInstanceAsExpected(
-  instance: InstanceRecord,
-  node: Pick<NodeFact, 'id' | 'host_ip'>,
-  container: ObservedContainer,
-  route: RouteRecord | null,
-): boolean {
-  if (instance.node_id !== node.id || !isContainerOf(instance, container, node.id)) return false;
-  const { state, host_port } = instance;
-  if (state === 'starting') return true;
-  if (state !== 'serving' || container.state !== 'running' || container.host_port !== host_port)
-    return false;
-  if (route?.deployment_id !== instance.deployment_id || route.stopped === true) return true;
-  return (route.servers ?? []).some(
-    (one) =>
-      one.instance_id === instance.id &&
-      one.host_ip === node.host_ip &&
-      one.host_port === host_port,
-  );
-}
-
-/** Removes the container of an instance that ended or runs elsewhere. */
-function sweepInstance(
-  draft: Draft,
-  d: DeploymentRecord,
-  { container, node_id }: { container: ObservedContainer; node_id: string },
-): void {
-  const label = instanceLabel(container);
-  const isBusy = draft.facts.tasks.some(
-    (t) =>
-      t.node_id === node_id &&
-      (instanceOfTask(t) === label || (t.kind === 'retire' && t.deployment_id === d.id)),
-  );
-  if (isBusy || isTerminal(d.status)) return;
-  createRetireTask(draft, draft.node(node_id), {
-    of: d,
-    remove: [{ deployment: d, reason: 'its instance ended or runs elsewhere', instance: label }],
-    keep: null,
-    drain: false,
-  });
-}
-
-function judgeInstance(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  container: ObservedContainer | null,
-): void {
-  const serves = container?.state === 'running' && container.host_port !== null;
-  const { now } = draft.facts;
-  if (instance.state === 'lost') return returned(draft, d, instance, container);
-  if (!serves) {
-    if (container !== null && isLeftStopped(draft, d, instance, container)) {
-      endInstance(draft, d, instance, 'its container stays stopped');
-      return reconcile(draft, d);
-    }
-    if (instance.state === 'unhealthy') {
-      if (container !== null || instance.detail !== MISSING) return;
-      return replaceMissing(draft, d, instance);
-    }
-    const detail = container === null ? MISSING : `its container is ${container.state}`;
-    draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
-    draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
-  } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
-    draft.putInstance({
-      ...instance,
-      state: 'serving',
-      detail: null,
-      host_port: container.host_port,
-      since: now,
-    });
-    draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
-  }
-  publishServers(draft, d);
-}
-
-/** Returns whether the container was stopped for a newer version that failed, and stays so. */
-const isLeftStopped = (
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  container: ObservedContainer,
-): boolean =>
-  d.status === 'running' &&
-  !isProjectStopped(draft) &&
-  !isHeldBack(draft, d) &&
-  isStoppedContainer(container) &&
-  instance.state === 'unhealthy' &&
-  draft.facts.now - instance.since >= RESTART_MS;
-
-/** Starts another instance for one whose container somebody removed. */
-function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
-  if (d.status !== 'running' || isHeldBack(draft, d)) return;
-  if (draft.facts.now - instance.since < MISSING_MS) return;
-  endTaskOf(draft, d, instance.id);
-  draft.removeInstance(instance.id);
-  const on = nameOf(draft, instance);
-  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
-  reconcile(draft, d);
-}
-
-/**
- * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
- * removed.
- */
-function returned(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  container: ObservedContainer | null,
-): void {
-  const present = wantedNumbers(d, draft.instances(d)).size;
-  const serving =
-    draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
-  const count = wantedCount(draft, d);
-  if (container === null || (present >= count && serving >= count))
-    return endReturned(draft, d, instance, container);
-  if (container.state !== 'running' || container.host_port === null) return;
-  draft.putInstance({
-    ...instance,
-    state: 'serving',
-    detail: null,
-    host_port: container.host_port,
-    container_id: container.id ?? instance.container_id,
-    since: draft.facts.now,
-  });
-  draft.addLine(d, 'instance', `instance ${instance.number} is back on ${nameOf(draft, instance)}`);
-  publishServers(draft, d);
-  reconcile(draft, d);
-}
-
-/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
-function endReturned(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  container: ObservedContainer | null,
-): void {
-  endInstance(draft, d, instance, 'its node returned, and others serve');
-  if (!ranMeanwhile(container, instance.since)) return;
-  const { process, number } = instance;
-  draft.addLine(
-    d,
-    'failover',
-    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
-      'because only the connection to Berth was cut',
-  );
-}
-
-/** Returns whether the container ran while its node was silent, so that it was not restarted. */
-const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): boolean =>
-  container?.state === 'running' && Date.parse(container.started_at ?? '') < lostSince;
-
-// ── health ───────────────────────────────────────────────────────────────────────────────────────
-
-/**
- * Returns the detail of the health `degraded` while the first instance serves; null if all serve. A
- * lost instance counts only if it has no replacement.
- */
-export function degradedDetail(
-  { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
-  others: readonly InstanceRecord[],
-): string | null {
-  if (others.length === 0) return null;
-  // The replacement of an instance on a drained node does not count: it serves later.
-  const wanted = others.filter(
-    (i) => isWanted(i) && i.number !== instance_number && !others.some((o) => replaces(i, o)),
-  );
-  const held = others.filter(
-    ({ state, number }) =>
-      state === 'lost' &&
-      number !== instance_number &&
-      !wanted.some((other) => other.number === number),
-  );
-  const serving = 1 + others.filter(({ state }) => state === 'serving').length;
-  const all = 1 + wanted.length + held.length;
-  return serving === all ? null : `${serving} of ${all} instances serve`;
-}
-
-/** Updates the health after a change of the instances, while the first one serves. */
-export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
-  const d = presentOf(draft, stored);
-  const { health } = d;
-  if (d.status !== 'running' || isFirstLost(d)) return;
-  if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
-  const detail = degradedDetail(d, draft.instances(d));
-  const status = detail === null ? 'healthy' : 'degraded';
-  if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
-  draft.set(d, { health: { status, since: draft.facts.now, detail } });
-  draft.addLine(
-    d,
-    'health',
-    detail === null ? 'healthy: all instances serve' : `degraded: ${detail}`,
-  );
-}
-
-// ── lost nodes ───────────────────────────────────────────────────────────────────────────────────
-
-/**
- * Starts replacements for the instances on a lost node (the event `node_lost`). A repeated event
- * changes nothing.
- */
-export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node_lost'>): void {
-  if (isProjectStopped(draft) || d.status !== 'running') return;
-  const { node_id, silent = [], forced } = event;
-  const { now } = draft.facts;
-  const hold = holdOf(draft, d, forced);
-  const name = draft.node(node_id)?.hostname ?? node_id;
-  const reason = `${name} is silent`;
-  const avoid = [...new Set([node_id, ...silent])].map((id) => ({ node_id: id, at: now }));
-  const lostHere = draft
-    .instances(d)
-    .filter((i) => i.node_id === node_id && (i.state === 'serving' || i.state === 'unhealthy'));
-  const firstIsLost = d.node_id === node_id && !isFirstLost(d);
-  const before = draft.instances(d);
-  for (const instance of lostHere) {
-    draft.putInstance({ ...instance, state: 'lost', detail: reason, since: now });
-    if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
-  }
-  const other = draft.instances(d).find(({ state }) => state === 'serving');
-  if (firstIsLost && other !== undefined) promote(draft, d, other, lostAs(draft, d));
-  else if (firstIsLost) loseFirst(draft, d, name, hold);
-  for (const instance of before)
-    if (instance.node_id === node_id && instance.state === 'starting')
-      restartLost(draft, d, instance, name, avoid);
-  if (lostHere.length > 0) publishServers(draft, d);
-  if (hold === null) reconcile(draft, d, { avoid, isHeld: false });
-  for (const instance of draft.instances(d))
-    if (isWanted(instance) && !before.some(({ id }) => id === instance.id))
-      addFailoverLine(draft, d, instance, name);
-  if (lostHere.length > 0 || firstIsLost) refreshHealth(draft, d);
-}
-
-const heldLine = (number: number, name: string, hold: string): string =>
-  `${WEB} ${number} stays on ${name}, which is silent: ${hold}`;
-
-/** Says which instance moves, from where, to where and why. */
-function addFailoverLine(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  from: string,
-): void {
-  const { process, number, node_id, detail } = instance;
-  const what =
-    node_id === null
-      ? `of ${from} waits for a node: ${detail}`
-      : `moves from ${from} to ${nameOf(draft, instance)}`;
-  draft.addLine(d, 'failover', `${process} ${number} ${what}; ${from} is silent`);
-}
-
-/** Returns why the instances of the project wait for their node; null if they move. */
-function holdOf(
-  { facts: { project } }: Draft,
-  d: DeploymentRecord,
-  forced: EventOf<'node_lost'>['forced'],
-): string | null {
-  if (isStopFirst(d.settings)) return holdOfWriter(d);
-  if (project.on_node_lost === 'move' || forced?.machine_is_off === true) return null;
-  return 'on_node_lost of the project is wait';
-}
-
-/** Returns why a project that writes never moves by itself: the silent machine may still write. */
-export const holdOfWriter = ({ settings }: Pick<DeploymentRecord, 'settings'>): string => {
-  const volume = settings.volumes[0];
-  return volume === undefined
-    ? 'it writes to a dataset, and the silent machine may still write'
-    : `its volume ${volume.name} is on that machine`;
-};
-
-/**
- * Handles the loss of the first instance while no other one serves. The route stays. If the instance
- * waits for its node, says so once.
- */
-function loseFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string | null): void {
-  const { now } = draft.facts;
-  if (hold === null) {
-    const detail = `${name} is silent; its instance starts on another node`;
-    draft.set(d, { lost_since: now, health: { status: 'unhealthy', since: now, detail } });
-  } else if (d.health?.status !== 'unknown') {
-    const detail = `${name} is silent; it waits for that node: ${hold}`;
-    draft.set(d, { health: { status: 'unknown', since: now, detail } });
-    draft.addLine(d, 'failover', heldLine(d.instance_number, name, hold));
-  }
-}
-
-/** Starts an instance elsewhere whose node became silent while the instance started there. */
-function restartLost(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  name: string,
-  avoid: Avoid,
-): void {
-  endTaskOf(draft, d, instance.id, 'lost');
-  const losses = [...instance.losses, ...avoid.slice(0, 1)];
-  startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
-}
-
-/** Returns the deployment with the changes of this plan. */
-export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord => ({
-  ...d,
-  ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
-});
-
-/** Returns the state of a first instance whose node is silent (`promote`). */
-export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
-  state: 'lost',
-  detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
-});
-
-type EarlierFirst = { state: 'lost' | 'draining'; detail: string };
-
-/**
- * Makes an instance that serves the first one of its deployment. The earlier first one becomes the
- * instance `as`, or ends if `as` is null.
- */
-export function promote(
-  draft: Draft,
-  d: DeploymentRecord,
-  instance: InstanceRecord,
-  as: EarlierFirst | null,
-): void {
-  const { now, route } = draft.facts;
-  const node = draft.node(instance.node_id);
-  if (node === undefined || instance.host_port === null) return;
-  const before = draft.node(d.node_id);
-  draft.removeInstance(instance.id);
-  // A deleted node does not return.
-  if (as !== null && before !== undefined)
-    draft.putInstance({
-      id: ownLabel(d) ?? draft.freshId(),
-      labelled: ownLabel(d) !== null,
-      project_id: d.project_id,
-      deployment_id: d.id,
-      process: WEB,
-      number: d.instance_number,
-      ...as,
-      node_id: d.node_id,
-      host_port: d.host_port,
-      container_id: d.container_id,
-      losses: [],
-      placement: d.placement,
-      since: now,
-      created_at: d.created_at,
-    });
-  draft.set(d, {
-    node_id: node.id,
-    host_port: instance.host_port,
-    container_id: instance.container_id,
-    instance_id: instance.labelled ? instance.id : null,
-    instance_number: instance.number,
-    lost_since: null,
-    ...defined({ placement: instance.placement ?? undefined }),
-    health: { status: 'healthy', since: now, detail: null },
-  });
-  const why = as === null ? 'its node was deleted' : as.detail;
-  draft.addLine(
-    d,
-    as?.state === 'lost' ? 'failover' : 'instance',
-    `${instance.process} ${instance.number} on ${node.hostname} (${node.host_ip}) takes over from ` +
-      `${WEB} ${d.instance_number}: ${why}`,
-  );
-  if (route === null || route.deployment_id === d.id)
-    draft.plan.route = {
-      set: withServers(draft, d, routeTo(draft, d, node, instance.host_port).set),
-    };
-}
-
-/**
- * Takes an instance out of the route, because another container answers at its address. Returns
- * false if the address is not that of an instance beside the first one.
- */
-export function instanceAddressTaken(
-  draft: Draft,
-  d: DeploymentRecord,
-  { host_ip, host_port, holder }: EventOf<'address_taken'>,
-): boolean {
-  const server = draft.facts.route?.servers?.find(
-    (one) => one.host_ip === host_ip && one.host_port === host_port,
-  );
-  const instance = draft.instances(d).find(({ id }) => id === server?.instance_id);
-  if (instance === undefined) return false;
-  const detail = `its address ${host_ip}:${host_port} now belongs to ${holder}`;
-  draft.putInstance({ ...instance, state: 'unhealthy', detail, since: draft.facts.now });
-  draft.addLine(d, 'instance', `instance ${instance.number} gets no requests: ${detail}`);
-  publishServers(draft, d);
-  return true;
-}
-
-/** Returns the names that the containers of the instances on the node get after the switch. */
-export function namesOf(
-  draft: Draft,
-  d: DeploymentRecord,
-  nodeId: string,
-): { deployment_id: string; instance_id: string; name: string }[] {
-  const others = draft.instances(d);
-  return others
-    .filter((i) => i.node_id === nodeId && i.state === 'serving' && i.labelled)
-    .map((i) => ({
-      deployment_id: d.id,
-      instance_id: i.id,
-      name: instanceName(d, others, i),
-    }));
 }

@@ -20,7 +20,8 @@ import type {
 } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
-import { degradedDetail, isFirstLost, reconcile, withServers } from './instances.ts';
+import { degradedDetail, isFirstLost, withServers } from './instance-route.ts';
+import { reconcile } from './instances.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';

@@ -8,7 +8,7 @@ import { DomainError } from '../../domain/platform/errors.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import { isStopFirst } from '../../domain/data/volumes.ts';
-import { holdOfWriter } from '../../flow/instances.ts';
+import { holdOfWriter } from '../../flow/lost-instance.ts';
 import type { Driver } from '../../flow/driver.ts';
 import type { Call, Define } from '../define.ts';
 import { time } from '../views.ts';

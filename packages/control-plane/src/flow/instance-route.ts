@@ -1,0 +1,232 @@
+/**
+ * The addresses of a deployment's instances: which servers its route lists, which instance is the
+ * first one, and the health `degraded`. Pure.
+ */
+import { defined } from '@berth/kit/defined';
+import { isStopFirst } from '../domain/data/volumes.ts';
+import {
+  instanceName,
+  type InstanceRecord,
+  isMovable,
+  isWanted,
+  ownLabel,
+  replacementOf,
+  WEB,
+  webCount,
+} from '../domain/deployments/instance.ts';
+import { needsDevices } from '../domain/nodes/room.ts';
+import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
+import type { EventOf } from './events.ts';
+import type { Draft } from './plan-draft.ts';
+import { routeTo } from './route.ts';
+
+/**
+ * Returns how many instances of `web` the deployment should have now. Devices are leased to the
+ * first instance only (domain/nodes/room.ts).
+ */
+export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
+  isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
+
+export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
+  d.lost_since !== null;
+
+export const nameOf = (draft: Draft, { node_id }: Pick<InstanceRecord, 'node_id'>): string =>
+  draft.node(node_id)?.hostname ?? 'a deleted node';
+
+export const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
+  isMovable(other) && replacementOf(other, [instance]) !== undefined;
+
+/** Returns the addresses of the instances that serve, beside the first one. */
+export function serversOf(draft: Draft, d: DeploymentRecord): RouteServer[] {
+  return draft.instances(d).flatMap((instance) => {
+    const node = draft.node(instance.node_id);
+    return instance.state !== 'serving' || instance.host_port === null || node === undefined
+      ? []
+      : [
+          {
+            instance_id: instance.id,
+            node_id: node.id,
+            host_ip: node.host_ip,
+            host_port: instance.host_port,
+          },
+        ];
+  });
+}
+
+/** Adds the servers to a route of the deployment. */
+export function withServers(draft: Draft, d: DeploymentRecord, route: RouteRecord): RouteRecord {
+  const { servers: _, ...first } = route;
+  const servers = serversOf(draft, d);
+  return { ...first, ...defined({ servers: servers.length === 0 ? undefined : servers }) };
+}
+
+/** Updates the servers of the route, if the route is that of the deployment. */
+export function publishServers(draft: Draft, d: DeploymentRecord): void {
+  const route =
+    draft.plan.route === null || !('set' in draft.plan.route)
+      ? draft.facts.route
+      : draft.plan.route.set;
+  if (route?.deployment_id !== d.id || route.stopped === true) return;
+  const next = withServers(draft, d, route);
+  if (sameServers(route.servers ?? [], next.servers ?? [])) return;
+  draft.plan.route = { set: { ...next, published_at: draft.facts.now } };
+}
+
+const sameServers = (a: readonly RouteServer[], b: readonly RouteServer[]): boolean =>
+  a.length === b.length &&
+  a.every((one, i) => {
+    const other = b[i];
+    return (
+      one.instance_id === other?.instance_id &&
+      one.host_ip === other.host_ip &&
+      one.host_port === other.host_port
+    );
+  });
+
+/**
+ * Returns the detail of the health `degraded` while the first instance serves; null if all serve. A
+ * lost instance counts only if it has no replacement.
+ */
+export function degradedDetail(
+  { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
+  others: readonly InstanceRecord[],
+): string | null {
+  if (others.length === 0) return null;
+  // The replacement of an instance on a drained node does not count: it serves later.
+  const wanted = others.filter(
+    (i) => isWanted(i) && i.number !== instance_number && !others.some((o) => replaces(i, o)),
+  );
+  const held = others.filter(
+    ({ state, number }) =>
+      state === 'lost' &&
+      number !== instance_number &&
+      !wanted.some((other) => other.number === number),
+  );
+  const serving = 1 + others.filter(({ state }) => state === 'serving').length;
+  const all = 1 + wanted.length + held.length;
+  return serving === all ? null : `${serving} of ${all} instances serve`;
+}
+
+/** Updates the health after a change of the instances, while the first one serves. */
+export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
+  const d = presentOf(draft, stored);
+  const { health } = d;
+  if (d.status !== 'running' || isFirstLost(d)) return;
+  if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
+  const detail = degradedDetail(d, draft.instances(d));
+  const status = detail === null ? 'healthy' : 'degraded';
+  if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
+  draft.set(d, { health: { status, since: draft.facts.now, detail } });
+  draft.addLine(
+    d,
+    'health',
+    detail === null ? 'healthy: all instances serve' : `degraded: ${detail}`,
+  );
+}
+
+/** Returns the deployment with the changes of this plan. */
+export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord => ({
+  ...d,
+  ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
+});
+
+/** Returns the state of a first instance whose node is silent (`promote`). */
+export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
+  state: 'lost',
+  detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
+});
+
+type EarlierFirst = { state: 'lost' | 'draining'; detail: string };
+
+/**
+ * Makes an instance that serves the first one of its deployment. The earlier first one becomes the
+ * instance `as`, or ends if `as` is null.
+ */
+export function promote(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  as: EarlierFirst | null,
+): void {
+  const { now, route } = draft.facts;
+  const node = draft.node(instance.node_id);
+  if (node === undefined || instance.host_port === null) return;
+  const before = draft.node(d.node_id);
+  draft.removeInstance(instance.id);
+  // A deleted node does not return.
+  if (as !== null && before !== undefined)
+    draft.putInstance({
+      id: ownLabel(d) ?? draft.freshId(),
+      labelled: ownLabel(d) !== null,
+      project_id: d.project_id,
+      deployment_id: d.id,
+      process: WEB,
+      number: d.instance_number,
+      ...as,
+      node_id: d.node_id,
+      host_port: d.host_port,
+      container_id: d.container_id,
+      losses: [],
+      placement: d.placement,
+      since: now,
+      created_at: d.created_at,
+    });
+  draft.set(d, {
+    node_id: node.id,
+    host_port: instance.host_port,
+    container_id: instance.container_id,
+    instance_id: instance.labelled ? instance.id : null,
+    instance_number: instance.number,
+    lost_since: null,
+    ...defined({ placement: instance.placement ?? undefined }),
+    health: { status: 'healthy', since: now, detail: null },
+  });
+  const why = as === null ? 'its node was deleted' : as.detail;
+  draft.addLine(
+    d,
+    as?.state === 'lost' ? 'failover' : 'instance',
+    `${instance.process} ${instance.number} on ${node.hostname} (${node.host_ip}) takes over from ` +
+      `${WEB} ${d.instance_number}: ${why}`,
+  );
+  if (route === null || route.deployment_id === d.id)
+    draft.plan.route = {
+      set: withServers(draft, d, routeTo(draft, d, node, instance.host_port).set),
+    };
+}
+
+/**
+ * Takes an instance out of the route, because another container answers at its address. Returns
+ * false if the address is not that of an instance beside the first one.
+ */
+export function instanceAddressTaken(
+  draft: Draft,
+  d: DeploymentRecord,
+  { host_ip, host_port, holder }: EventOf<'address_taken'>,
+): boolean {
+  const server = draft.facts.route?.servers?.find(
+    (one) => one.host_ip === host_ip && one.host_port === host_port,
+  );
+  const instance = draft.instances(d).find(({ id }) => id === server?.instance_id);
+  if (instance === undefined) return false;
+  const detail = `its address ${host_ip}:${host_port} now belongs to ${holder}`;
+  draft.putInstance({ ...instance, state: 'unhealthy', detail, since: draft.facts.now });
+  draft.addLine(d, 'instance', `instance ${instance.number} gets no requests: ${detail}`);
+  publishServers(draft, d);
+  return true;
+}
+
+/** Returns the names that the containers of the instances on the node get after the switch. */
+export function namesOf(
+  draft: Draft,
+  d: DeploymentRecord,
+  nodeId: string,
+): { deployment_id: string; instance_id: string; name: string }[] {
+  const others = draft.instances(d);
+  return others
+    .filter((i) => i.node_id === nodeId && i.state === 'serving' && i.labelled)
+    .map((i) => ({
+      deployment_id: d.id,
+      instance_id: i.id,
+      name: instanceName(d, others, i),
+    }));
+}

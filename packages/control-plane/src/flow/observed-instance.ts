@@ -1,0 +1,221 @@
+/**
+ * Decides about the containers of instances that nodes report, and about those that they no longer
+ * report: an instance fails, serves again, is replaced, or returns with its node. Pure.
+ */
+import type { ObservedContainer } from '@berth/wire/node';
+import { isTerminal } from '@berth/wire/vocabulary';
+import type { NodeFact } from '../domain/deployments/facts.ts';
+import {
+  instanceLabel,
+  type InstanceRecord,
+  isContainerOf,
+  isMovable,
+  ownLabel,
+  wantedNumbers,
+} from '../domain/deployments/instance.ts';
+import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
+import type { EventOf } from './events.ts';
+import { isFirstLost, nameOf, publishServers, wantedCount } from './instance-route.ts';
+import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
+import type { Draft } from './plan-draft.ts';
+import { isStoppedContainer } from './reported-containers.ts';
+import { isProjectStopped } from './stop.ts';
+import { createRetireTask } from './tasks.ts';
+
+/**
+ * Handles the container of an instance beside the first one, or its absence. Returns false if the
+ * container is that of the first instance.
+ */
+export function observedInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'observed'>,
+): boolean {
+  const { container, node_id } = event;
+  const instance = draft
+    .instances(d)
+    .find((one) =>
+      container === null ? one.id === event.instance_id : isContainerOf(one, container, node_id),
+    );
+  if (instance === undefined) {
+    if (container === null) return event.instance_id !== undefined;
+    if (instanceLabel(container) === ownLabel(d)) return false;
+    sweepInstance(draft, d, { container, node_id });
+    return true;
+  }
+  if (instance.node_id !== node_id) {
+    if (container !== null) sweepInstance(draft, d, { container, node_id });
+    return true;
+  }
+  if (instance.state !== 'starting' && instance.state !== 'draining')
+    judgeInstance(draft, d, instance, container);
+  return true;
+}
+
+/** Returns whether the node of the instance should report its container. */
+export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
+  isMovable({ state }) || state === 'lost';
+
+const MISSING = 'its container is missing';
+
+/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
+const MISSING_MS = 10_000;
+
+/** Time in ms in which the engine or the agent starts an exited container again. */
+const RESTART_MS = 10_000;
+
+/**
+ * Returns whether the container belongs to the instance and needs no decision: it serves at the
+ * address in the route, or a task starts it.
+ */
+export function isInstanceAsExpected(
+  instance: InstanceRecord,
+  node: Pick<NodeFact, 'id' | 'host_ip'>,
+  container: ObservedContainer,
+  route: RouteRecord | null,
+): boolean {
+  if (instance.node_id !== node.id || !isContainerOf(instance, container, node.id)) return false;
+  const { state, host_port } = instance;
+  if (state === 'starting') return true;
+  if (state !== 'serving' || container.state !== 'running' || container.host_port !== host_port)
+    return false;
+  if (route?.deployment_id !== instance.deployment_id || route.stopped === true) return true;
+  return (route.servers ?? []).some(
+    (one) =>
+      one.instance_id === instance.id &&
+      one.host_ip === node.host_ip &&
+      one.host_port === host_port,
+  );
+}
+
+/** Removes the container of an instance that ended or runs elsewhere. */
+function sweepInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  { container, node_id }: { container: ObservedContainer; node_id: string },
+): void {
+  const label = instanceLabel(container);
+  const isBusy = draft.facts.tasks.some(
+    (t) =>
+      t.node_id === node_id &&
+      (instanceOfTask(t) === label || (t.kind === 'retire' && t.deployment_id === d.id)),
+  );
+  if (isBusy || isTerminal(d.status)) return;
+  createRetireTask(draft, draft.node(node_id), {
+    of: d,
+    remove: [{ deployment: d, reason: 'its instance ended or runs elsewhere', instance: label }],
+    keep: null,
+    drain: false,
+  });
+}
+
+function judgeInstance(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  const serves = container?.state === 'running' && container.host_port !== null;
+  const { now } = draft.facts;
+  if (instance.state === 'lost') return returned(draft, d, instance, container);
+  if (!serves) {
+    if (container !== null && isLeftStopped(draft, d, instance, container)) {
+      endInstance(draft, d, instance, 'its container stays stopped');
+      return reconcile(draft, d);
+    }
+    if (instance.state === 'unhealthy') {
+      if (container !== null || instance.detail !== MISSING) return;
+      return replaceMissing(draft, d, instance);
+    }
+    const detail = container === null ? MISSING : `its container is ${container.state}`;
+    draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
+    draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
+  } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
+    draft.putInstance({
+      ...instance,
+      state: 'serving',
+      detail: null,
+      host_port: container.host_port,
+      since: now,
+    });
+    draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
+  }
+  publishServers(draft, d);
+}
+
+/** Returns whether the container was stopped for a newer version that failed, and stays so. */
+const isLeftStopped = (
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer,
+): boolean =>
+  d.status === 'running' &&
+  !isProjectStopped(draft) &&
+  !isHeldBack(draft, d) &&
+  isStoppedContainer(container) &&
+  instance.state === 'unhealthy' &&
+  draft.facts.now - instance.since >= RESTART_MS;
+
+/** Starts another instance for one whose container somebody removed. */
+function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRecord): void {
+  if (d.status !== 'running' || isHeldBack(draft, d)) return;
+  if (draft.facts.now - instance.since < MISSING_MS) return;
+  endTaskOf(draft, d, instance.id);
+  draft.removeInstance(instance.id);
+  const on = nameOf(draft, instance);
+  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  reconcile(draft, d);
+}
+
+/**
+ * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
+ * removed.
+ */
+function returned(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  const present = wantedNumbers(d, draft.instances(d)).size;
+  const serving =
+    draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
+  const count = wantedCount(draft, d);
+  if (container === null || (present >= count && serving >= count))
+    return endReturned(draft, d, instance, container);
+  if (container.state !== 'running' || container.host_port === null) return;
+  draft.putInstance({
+    ...instance,
+    state: 'serving',
+    detail: null,
+    host_port: container.host_port,
+    container_id: container.id ?? instance.container_id,
+    since: draft.facts.now,
+  });
+  draft.addLine(d, 'instance', `instance ${instance.number} is back on ${nameOf(draft, instance)}`);
+  publishServers(draft, d);
+  reconcile(draft, d);
+}
+
+/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
+function endReturned(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  container: ObservedContainer | null,
+): void {
+  endInstance(draft, d, instance, 'its node returned, and others serve');
+  if (!ranMeanwhile(container, instance.since)) return;
+  const { process, number } = instance;
+  draft.addLine(
+    d,
+    'failover',
+    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
+      'because only the connection to Berth was cut',
+  );
+}
+
+/** Returns whether the container ran while its node was silent, so that it was not restarted. */
+const ranMeanwhile = (container: ObservedContainer | null, lostSince: number): boolean =>
+  container?.state === 'running' && Date.parse(container.started_at ?? '') < lostSince;
