@@ -8,6 +8,7 @@ import type {
 } from '../../domain/platform/records.ts';
 import type { FailureColumns, HealthColumns, NewRow, Row } from '../engine/tables.ts';
 import { encodeColumns, type Encoded, decodeRow } from './columns.ts';
+import { storedSettings } from './project.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that older versions did not have. */
@@ -166,7 +167,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   } = withParts(row);
   return {
     ...decodeRow<Plain>(plain, ENCODED),
-    settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
+    settings: { ...laterDefaults(), ...(storedSettings(settings) as OldSettings) },
     ...defined({ image_missing: image_missing === 1 ? true : undefined }),
     error,
     health,
