@@ -65,7 +65,7 @@ describe.skipIf(reason !== undefined)(
         const back = await one.nextAnswer();
         const report = await load.stop();
         note('power cut, one instance', report, `next 200 after ${seconds(back)}`);
-        await two.settledAt(2);
+        await two.servesWith(2);
         expect((await one.home()).name).not.toBe(home.name);
         expect(await one.story()).toContainEqual(
           expect.stringMatching(new RegExp(`^web 1 moves from ${home.name} to node-\\d; `)),
@@ -84,7 +84,12 @@ describe.skipIf(reason !== undefined)(
         const home = world.node(second?.node_id ?? null);
         const load = two.load();
         await home.kill();
-        await two.settledAt(2);
+        await waitFor(
+          'another instance starts',
+          async () => (await two.live()).instances.some(({ state }) => state === 'lost'),
+          { deadlineMs: MINUTE },
+        );
+        await two.servesWith(2);
         const report = await load.stop();
         note('power cut, two instances', report);
         expect(report.failed / report.sent).toBeLessThan(0.01);

@@ -27,6 +27,8 @@ export type Application = {
   containers(): Promise<Container[]>;
   /** Waits until exactly `count` instances serve, and no other container of the project exists. */
   settledAt(count: number, deadlineMs?: number): Promise<void>;
+  /** Waits until `count` instances serve; lost ones can exist beside them. */
+  servesWith(count: number, deadlineMs?: number): Promise<void>;
   /** Returns the sentences of the story about moved instances. */
   story(): Promise<string[]>;
   /** Waits for the next answer with status 200. Returns after how many ms it came. */
@@ -83,6 +85,17 @@ function applicationOf(world: ManyNodes, project: Project): Application {
         versionOf,
         timeoutMs: 2_000,
       }),
+    async servesWith(count, deadlineMs = 2 * MINUTE) {
+      await waitFor(
+        `${count} instances of ${project.name} serve`,
+        async () => {
+          const { health, instances } = await live();
+          const serving = instances.filter(({ state }) => state === 'serving');
+          return health?.status === 'healthy' && serving.length === count;
+        },
+        { deadlineMs, intervalMs: 250 },
+      );
+    },
     serving: async () => (await live()).instances.filter(({ state }) => state === 'serving'),
     home: async () => world.node((await live()).node_id),
     async settledAt(count, deadlineMs = 2 * MINUTE) {
