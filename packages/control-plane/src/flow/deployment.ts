@@ -1427,7 +1427,7 @@ function stepBack(
 ): void {
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
-  endOthers(draft, d, { reason: 'its deployment starts again', drain: false });
+  endOthers(draft, d, { reason: 'its deployment starts again', drain: false, startsAgain: true });
   draft.move(
     d,
     'built',

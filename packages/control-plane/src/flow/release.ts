@@ -39,6 +39,7 @@ const settingsOfProject = ({
   flow_version: _version,
   secrets_version: _secrets,
   replace_set: _replace,
+  on_node_lost_set: _lost,
   last_generation: _generation,
   deleting_at: _deleting,
   deletes_volumes: _volumes,

@@ -129,6 +129,28 @@ describe('refused', () => {
     const moved = await api.call('patchProject', { ...of(id), body: { on_node_lost: 'move' } });
     expect(rulesOf(moved)).toEqual(['on_node_lost:single_writer']);
   });
+
+  it('a volume for a project with “move” set, and none for one with the default', async () => {
+    const uploads = [{ name: 'uploads', mount_path: '/var/uploads' }];
+    const body = { volumes: uploads, replace: 'recreate' };
+    const set = await createProject(api, { on_node_lost: 'move' });
+    const refused = await api.call('patchProject', { ...of(set), body });
+    expect(rulesOf(refused)).toEqual(['on_node_lost:single_writer']);
+    expect(refused.text).toContain('while the project has volumes');
+    const both = { ...body, on_node_lost: 'wait' };
+    expect((await api.call('patchProject', { ...of(set), body: both })).status).toBe(200);
+
+    const later = await createProject(api, { name: 'later', domain_prefix: 'later' });
+    await api.call('patchProject', { ...of(later), body: { on_node_lost: 'move' } });
+    expect(rulesOf(await api.call('patchProject', { ...of(later), body }))).toEqual([
+      'on_node_lost:single_writer',
+    ]);
+    const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
+    const taken = await api.call('patchProject', { ...of(other), body });
+    expect(taken.status, taken.text).toBe(200);
+    const again = await api.call('patchProject', { ...of(other), body: { sticky: true } });
+    expect(again.status, again.text).toBe(200);
+  });
 });
 
 describe('a count', () => {

@@ -1036,6 +1036,24 @@ describe('ends', () => {
     expect(removed(plan)).toEqual(['i2']);
     expect(plan.changeTasks).toMatchObject([{ end: 'lost' }, { id: 't-i2', end: 'cancelled' }]);
   });
+  it('the loss removes each instance by its id: a new first one can start beside them', () => {
+    const d = on.deploying();
+    const there = { node_id: 'n2', state: 'serving' as const };
+    const plan = advance(
+      d,
+      { type: 'task_lost', task: task('deploy'), why: 'lease' },
+      world({ live: [d], tasks: [task('deploy')], instances: [instance(there), third(there)] }),
+    );
+    expect(retireTasks(plan).map((t) => [t.node, t.payload.remove])).toMatchObject([
+      [
+        'n2',
+        [
+          { deployment_id: 'd2', instance_id: 'i2' },
+          { deployment_id: 'd2', instance_id: 'i3' },
+        ],
+      ],
+    ]);
+  });
 });
 
 it('the id of a deployment without instances is unchanged', () => {
