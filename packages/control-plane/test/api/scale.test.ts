@@ -261,6 +261,26 @@ describe('a count', () => {
   });
 });
 
+describe('a drain that is taken back', () => {
+  it('ends the replacement at once, and the instance stays', async () => {
+    const id = await createProject(api);
+    const deployment = await world.live(id);
+    await scale(id, { web: 2 });
+    const [, second] = await instances(deployment);
+    await answers(second?.node_name ?? '');
+    const node = second?.node_id ?? '';
+    expect((await api.call('drainNode', of(node))).status).toBe(202);
+    await api.driver.advance(deployment, { type: 'node_drained', node_id: node });
+    const states = (await instances(deployment)).map(({ state }) => state);
+    expect(states.toSorted()).toEqual(['serving', 'serving', 'starting']);
+    expect((await api.call('uncordonNode', of(node))).status).toBe(200);
+    expect(short(await instances(deployment))).toEqual([
+      '1 serving node-1',
+      `2 serving ${second?.node_name}`,
+    ]);
+  });
+});
+
 describe('who sees instances', () => {
   it('the list has those of all projects that the caller sees, by project or by node', async () => {
     const shop = await createProject(api);
