@@ -9,23 +9,30 @@ import { join } from 'node:path';
 import { repositoryRoot } from './config.ts';
 import { run } from './process.ts';
 
-/** Commit of the last landed release. Change it after each release. */
-export const LAST_RELEASE = 'ffe2202';
-
 export type Release = { root: string; commit: string; remove(): Promise<void> };
 
 const git = (...args: string[]) =>
   run(['git', '-c', 'safe.directory=*', '-C', repositoryRoot, ...args], { mayFail: true });
 
 /**
+ * Returns the commit of the last release, which `npm run release` made; undefined without one. A
+ * clone does not need to have the tags.
+ */
+async function lastRelease(): Promise<string | undefined> {
+  const subject = '^Version [0-9]+\\.[0-9]+\\.[0-9]+$';
+  const { stdout } = await git('log', '-1', '--format=%H', '-E', `--grep=${subject}`, 'HEAD~1');
+  return stdout.trim() === '' ? undefined : stdout.trim();
+}
+
+/**
  * Returns why the release cannot be had; undefined when it can. A clone with `--depth` has no
  * earlier commits.
  */
 export async function whyNoRelease(): Promise<string | undefined> {
-  const { code } = await git('cat-file', '-e', `${LAST_RELEASE}^{commit}`);
-  if (code !== 0) return `no commit ${LAST_RELEASE} in this clone (git fetch --unshallow)`;
-  const changed = await git('diff', '--name-only', LAST_RELEASE, '--', 'package-lock.json');
-  const major = changed.stdout.trim() === '' ? undefined : await changedDependencies();
+  const commit = await lastRelease();
+  if (commit === undefined) return 'no release in this clone (git fetch --unshallow)';
+  const changed = await git('diff', '--name-only', commit, '--', 'package-lock.json');
+  const major = changed.stdout.trim() === '' ? undefined : await changedDependencies(commit);
   return major === undefined ? undefined : `the release needs other packages: ${major}`;
 }
 
@@ -33,10 +40,10 @@ export async function whyNoRelease(): Promise<string | undefined> {
  * Returns packages of the release that this checkout has in another major version, or does not
  * have.
  */
-async function changedDependencies(): Promise<string | undefined> {
+async function changedDependencies(commit: string): Promise<string | undefined> {
   type Lock = { packages: Record<string, { version?: string; dev?: boolean }> };
   const [then, now] = [
-    JSON.parse((await git('show', `${LAST_RELEASE}:package-lock.json`)).stdout) as Lock,
+    JSON.parse((await git('show', `${commit}:package-lock.json`)).stdout) as Lock,
     JSON.parse(await readFile(join(repositoryRoot, 'package-lock.json'), 'utf8')) as Lock,
   ];
   const major = (version: string | undefined): string => (version ?? '').split('.')[0] ?? '';
@@ -51,7 +58,10 @@ async function changedDependencies(): Promise<string | undefined> {
     : wrong.map(([path]) => path.slice('node_modules/'.length)).join(', ');
 }
 
+/** @throws {Error} If this clone has no release (`whyNoRelease`). */
 export async function provideRelease(): Promise<Release> {
+  const commit = await lastRelease();
+  if (commit === undefined) throw new Error('this clone has no commit of a release');
   const root = await mkdtemp(join(tmpdir(), 'berth-release-'));
   const archive = join(root, 'release.tar');
   await run([
@@ -63,7 +73,7 @@ export async function provideRelease(): Promise<Release> {
     'archive',
     '--format=tar',
     `--output=${archive}`,
-    LAST_RELEASE,
+    commit,
   ]);
   await run(['tar', '-xf', archive, '-C', root]);
   await rm(archive);
@@ -72,7 +82,7 @@ export async function provideRelease(): Promise<Release> {
     linkPackages(root, join('packages', name));
   // Programs that set-up fetched.
   symlinkSync(join(repositoryRoot, '.tools'), join(root, '.tools'));
-  return { root, commit: LAST_RELEASE, remove: () => rm(root, { recursive: true, force: true }) };
+  return { root, commit, remove: () => rm(root, { recursive: true, force: true }) };
 }
 
 /** Links every installed package, but the release's own packages of Berth. */

@@ -1,6 +1,7 @@
 /** Decides which settings a redeployed release keeps and which it takes from its project. Pure. */
 import { defined } from '@berth/kit/defined';
 import { can } from '@berth/wire/can';
+import { ProjectPatch } from '@berth/wire/project';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { pathsOfRelease } from '../domain/data/mounts.ts';
@@ -33,21 +34,14 @@ const AT_ONCE = [
 const isAtOnce = (name: keyof ProjectSettings): boolean =>
   (AT_ONCE as readonly string[]).includes(name);
 
-const settingsOfProject = ({
-  id: _id,
-  name: _name,
-  flow_version: _version,
-  secrets_version: _secrets,
-  replace_set: _replace,
-  on_node_lost_set: _lost,
-  last_generation: _generation,
-  deleting_at: _deleting,
-  deletes_volumes: _volumes,
-  stopped_at: _stopped,
-  created_at: _created,
-  updated_at: _updated,
-  ...settings
-}: ProjectRecord): ProjectSettings => settings;
+/** Returns the settings only: a later version has columns of projects that are none. */
+const settingsOfProject = (project: ProjectRecord): ProjectSettings =>
+  Object.fromEntries(
+    Object.keys(ProjectPatch.properties).map((name) => [
+      name,
+      project[name as keyof ProjectSettings],
+    ]),
+  ) as ProjectSettings;
 
 /** Counts take effect at once, so a release takes those of the project. */
 const withCounts = (

@@ -8,6 +8,7 @@ import type {
 } from '../../domain/platform/records.ts';
 import type { FailureColumns, HealthColumns, NewRow, Row } from '../engine/tables.ts';
 import { encodeColumns, type Encoded, decodeRow } from './columns.ts';
+import { storedSettings } from './project.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that older versions did not have. */
@@ -177,7 +178,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
 /** Returns the settings of a deployment of any version. */
 export const settingsOf = (settings: string): DeploymentRecord['settings'] => ({
   ...laterDefaults(),
-  ...(JSON.parse(settings) as OldSettings),
+  ...(storedSettings(settings) as OldSettings),
 });
 
 /** Replaces the columns of `error` and `health` with these two fields. */
