@@ -146,6 +146,39 @@ describe('start of a version', () => {
     );
     expect(deployTasks(packed).map((t) => t.node)).toEqual(['n1', 'n1', 'n1']);
   });
+  it('with `pack`, what the network of the project on a node cannot take goes elsewhere', () => {
+    const d = on.built();
+    const pack = (count: number) => ({ ...counted(count), spread: 'pack' as const });
+    const plan = advance(d, { type: 'tick' }, world({ live: [d], project: pack(14) }));
+    const tasksOn = (id: string) => deployTasks(plan).filter((t) => t.node === id).length;
+    expect([tasksOn('n1'), tasksOn('n2'), tasksOn('n3')]).toEqual([6, 6, 2]);
+    const alone = advance(
+      on.running(),
+      { type: 'scaled' },
+      world({ live: [on.running()], project: pack(7), nodes: NODES.slice(0, 1) }),
+    );
+    expect(put(alone).map(({ state, detail }) => [state, detail])).toEqual([
+      ...Array.from({ length: 5 }, () => ['starting', null]),
+      ['waiting', expect.stringContaining('node-1 has 6 instances of the project: its network')],
+    ]);
+  });
+  it('a node whose agent is silent gets nothing while others can take it', () => {
+    const d = on.built();
+    const started = (over: Partial<Facts>): string[] =>
+      deployTasks(advance(d, { type: 'tick' }, world({ live: [d], ...over }))).map((t) => t.node);
+    const silent = { overdue: new Set(['n1']) };
+    expect(started({ project: counted(1), ...silent })).toEqual(['n2']);
+    expect(started(silent)).toEqual(['n2', 'n3', 'n2']);
+    // Until it is offline, it may be the only one.
+    expect(started({ project: counted(1), nodes: NODES.slice(0, 1), ...silent })).toEqual(['n1']);
+    const why = advance(d, { type: 'tick' }, world({ live: [d], ...silent }));
+    const [first] = deployTasks(why);
+    expect(first?.node).toBe('n2');
+    const { placement } = changeOf(why, 'd2') as Pick<DeploymentRecord, 'placement'>;
+    expect(placement?.items.find(({ node_id }) => node_id === 'n1')?.reason).toBe(
+      'does not answer now, and other nodes can take it',
+    );
+  });
   it('a contract-only agent gets one instance at most', () => {
     const d = on.built();
     const nodes = [node({ agent_version: null, capabilities: null }), ...NODES.slice(1)];
