@@ -4,7 +4,6 @@
  */
 import { defined } from '@berth/kit/defined';
 import {
-  countFor,
   instanceName,
   type InstanceRecord,
   isMovable,
@@ -13,14 +12,18 @@ import {
   replacementOf,
   WEB,
 } from '../domain/deployments/instance.ts';
+import { countFor } from '../domain/deployments/instance-count.ts';
 import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
 import type { Draft } from './plan-draft.ts';
 import { routeTo } from './route.ts';
 
-/** Returns how many instances of `web` the deployment should have now. */
+/**
+ * Returns how many instances of `web` the deployment should have now. At count 0, a new version
+ * still starts one, to prove that it answers (flow/stop.ts).
+ */
 export const wantedCount = ({ facts }: Draft, { settings }: DeploymentRecord): number =>
-  countFor(settings, facts.project);
+  Math.max(1, countFor(settings, facts.project));
 
 export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
   d.lost_since !== null;

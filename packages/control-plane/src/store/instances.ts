@@ -1,11 +1,8 @@
 /** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
-import {
-  countFor,
-  type InstanceChange,
-  type InstanceRecord,
-} from '../domain/deployments/instance.ts';
+import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
+import { countFor } from '../domain/deployments/instance-count.ts';
 import type { InstanceFilter, InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import type { Page, Paged } from '../domain/platform/page.ts';

@@ -10,8 +10,6 @@ import type { InstanceQuery } from '@berth/wire/instance-fields';
 import type { ObservedContainer, Placement } from '@berth/wire/node';
 import { type InstanceState, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeLoss, ProjectSettings } from '../platform/records.ts';
-import { isStopFirst } from '../data/volumes.ts';
-import { needsDevices } from '../nodes/room.ts';
 import { invalid } from '../platform/errors.ts';
 import { finalName } from '../projects/container-name.ts';
 
@@ -110,15 +108,6 @@ export function wantedNumbers(
   const first = d.lost_since === null ? [d.instance_number] : [];
   return new Set([...first, ...others.filter(isWanted).map(({ number }) => number)]);
 }
-
-/**
- * Returns how many `web` instances a version with these settings should have. Devices are leased to
- * the first instance only (domain/nodes/room.ts).
- */
-export const countFor = (
-  settings: Pick<ProjectSettings, 'datasets' | 'volumes' | 'requires'>,
-  project: Pick<ProjectSettings, 'processes'>,
-): number => (isStopFirst(settings) || needsDevices(settings) ? 1 : Math.max(1, webCount(project)));
 
 /**
  * Returns whether as many instances as the project wants have a place. `isHeld`: a lost instance
