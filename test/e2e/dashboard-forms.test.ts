@@ -240,6 +240,15 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
+      change: 'instances scale scaleProject',
+      path: '/projects/explorer',
+      act: async () => {
+        await fill('Number of instances', '3');
+        await press('Scale');
+      },
+      field: 'web',
+    },
+    {
       change: 'project deploy createDeployment',
       path: '/projects/explorer',
       act: () => press('Deploy'),
@@ -1030,7 +1039,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       for (const tab of Object.values(ELSEWHERE)) {
         await open(`/projects/labels/${tab}`);
         await page
-          .getByRole('button', { name: /^(Save|Add|Add the volume)$/ })
+          .getByRole('button', { name: /^(Save|Add|Add the volume|Scale)$/ })
           .first()
           .waitFor();
       }

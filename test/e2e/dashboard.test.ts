@@ -187,7 +187,7 @@ describe.skipIf(reason !== undefined)(
         true,
       );
       await world.berth.settled(await world.berth.api.call('startProject', { params: project }));
-      await page.getByText('serves').waitFor();
+      await page.getByText(/^healthy: serves/).waitFor();
     });
 
     it('says that the control plane is away, and keeps what it knows and what is typed', async () => {
