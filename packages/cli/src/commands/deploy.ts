@@ -227,7 +227,7 @@ export async function request(
 export async function finish(
   cli: Cli,
   project: Project,
-  created: Deployment,
+  created: Pick<Deployment, 'id' | 'generation' | 'status' | 'url'>,
   detach: boolean,
 ): Promise<void> {
   if (detach)

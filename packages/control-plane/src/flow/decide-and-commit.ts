@@ -77,7 +77,7 @@ export function createDecider(deps: DriverDeps): Decider {
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    const others = webCount(read.project) - 1 + (read.instances?.length ?? 0);
+    const others = Math.max(0, webCount(read.project) - 1) + (read.instances?.length ?? 0);
     const freshIds = Array.from({ length: FRESH_IDS + others * FRESH_IDS_OF_INSTANCE }, newId);
     return {
       ...read,

@@ -41,6 +41,7 @@ test.each([
     [row(2, 'lost')],
     true,
   ],
+  ['it is scaled to 0', { count: 0 }, [], true],
   ['one waits for a node', {}, [row(2, 'waiting')], true],
 ])('%s', async (_, over, rows, asks) => {
   const asked: string[] = [];

@@ -84,6 +84,7 @@ type RestartWait =
 
 export type ProjectStopped =
   | { kind: 'project_stopped' }
+  | { kind: 'scaled_to_zero' }
   | { kind: 'project_stopped_but_runs'; node: string }
   /** The project's volumes must leave their node but are still there; `because` says why. */
   | { kind: 'project_stopped_and'; because: WaitReason };
@@ -207,6 +208,8 @@ export function plainWaitText(reason: WaitReason): string {
       return 'stopped for a newer version and not restarted yet: ' + plainWaitText(reason.because);
     case 'project_stopped':
       return PROJECT_STOPPED;
+    case 'scaled_to_zero':
+      return 'the project is scaled to 0; scale it up to serve again';
     case 'project_stopped_but_runs':
       return `${PROJECT_STOPPED}. ${cannotStopText(reason.node)}`;
     case 'project_stopped_and':

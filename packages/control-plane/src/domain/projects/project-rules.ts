@@ -173,15 +173,6 @@ export function processProblems(
           },
         ]
       : []),
-    ...(count === 0
-      ? [
-          {
-            field: `processes[${i}].count`,
-            rule: 'minimum',
-            message: 'must be at least 1; `berth project stop` stops the project',
-          },
-        ]
-      : []),
   ]);
 }
 
