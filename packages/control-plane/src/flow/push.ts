@@ -351,14 +351,14 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
   return plan;
 }
 
-/**
- * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer
- * push.
- */
 /** A push to a project at count 0 deploys: the new version is there when it is scaled up. */
 const isHalted = (project: Facts['project']): boolean =>
   project.stopped_at !== null && !isScaledToZero(project);
 
+/**
+ * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer
+ * push.
+ */
 function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan {
   const { plan }: Draft = createDraft(facts, 'look');
   const verdict = { verdict: 'skipped' as const, reason: IS_STOPPED, deployment_id: null };

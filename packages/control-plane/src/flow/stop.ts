@@ -14,6 +14,7 @@
  * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so
  * that no decision expects the container to run. Pure.
  */
+import { defined } from '@berth/kit/defined';
 import { isScaledToZero } from '@berth/wire/project';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/deployments/plan.ts';
@@ -126,7 +127,11 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   if (isStopping(draft, d)) return;
   if (node !== undefined && !isBerthAgent(node)) {
-    const reason: WaitReason = { kind: 'project_stopped_but_runs', node: node.hostname };
+    const reason: WaitReason = {
+      kind: 'project_stopped_but_runs',
+      node: node.hostname,
+      ...defined({ at_zero: isAtZero(draft) ? (true as const) : undefined }),
+    };
     if (waitsFor(d, reason)) return;
     draft.set(d, waitingFor(reason));
     return draft.addLine(

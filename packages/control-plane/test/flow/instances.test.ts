@@ -340,6 +340,85 @@ describe('scale', () => {
   });
 });
 
+describe('scale beside another change', () => {
+  const d = on.running();
+  const all = { live: [d], route: routeTo(d) };
+  const scaled = (over: Partial<Facts>): Plan =>
+    advance(d, { type: 'scaled' }, world({ ...all, ...over }));
+  it('a changed prefix or setting: a new instance is like those of its version', () => {
+    const [first] = deployTasks(
+      scaled({
+        project: {
+          ...counted(2),
+          name: 'other',
+          domain_prefix: 'other',
+          env: { MODE: 'new' },
+          memory_bytes: 64e6,
+        },
+      }),
+    );
+    expect(first?.payload).toMatchObject({
+      container_name: 'svc-shop-web-2-g2',
+      env: d.settings.env,
+      memory_bytes: d.settings.memory_bytes,
+    });
+  });
+  it('two control planes: the second decision of the same scale changes nothing', () => {
+    const plan = scaled({});
+    const after = { instances: put(plan), tasks: put(plan).map(taskOf) };
+    const next = { ...d, ...changeOf(plan, 'd2') };
+    const again = advance(next, { type: 'scaled' }, world({ ...all, live: [next], ...after }));
+    expect(isEmptyPlan(again)).toBe(true);
+  });
+  it('a stopped project starts with as many as it wants, and a rollback too', () => {
+    for (const trigger of ['start', 'rollback'] as const) {
+      const next = { ...on.built(), trigger, settings: counted(1) };
+      const project = { ...counted(3), stopped_at: trigger === 'start' ? NOW : null };
+      const plan = advance(next, { type: 'tick' }, world({ live: [next], project }));
+      expect([trigger, deployTasks(plan).length]).toEqual([trigger, 3]);
+    }
+  });
+});
+
+describe('scaled to 0', () => {
+  const d = on.running();
+  const zero = (over: Partial<Facts> = {}): Facts =>
+    world({ live: [d], project: counted(0), route: routeTo(d), ...over });
+  it('the other instances drain, the first one stops, and the page comes', () => {
+    const plan = advance(d, { type: 'scaled' }, zero({ instances: [instance(), third()] }));
+    expect(plan.stopped?.at).toBe(NOW);
+    expect(draining(plan)).toEqual(['i2', 'i3']);
+    expect(route(plan)).toMatchObject({ stopped: true });
+    expect(changeOf(plan, 'd2')).toMatchObject({ health: null, stopped_first: 'asked' });
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n1', payload: { remove: [], stop: [{ reason: 'the project is scaled to 0' }] } },
+    ]);
+  });
+  it('is decided once, also by two control planes; a lost or drained node moves nothing', () => {
+    const plan = advance(d, { type: 'scaled' }, zero());
+    const rests = { ...d, ...changeOf(plan, 'd2') };
+    const facts = zero({
+      live: [rests],
+      project: { ...counted(0), stopped_at: NOW },
+      route: route(plan),
+    });
+    for (const event of [
+      { type: 'scaled' },
+      { type: 'node_lost', node_id: 'n1' },
+      { type: 'node_drained', node_id: 'n1' },
+      { type: 'node_silent' },
+    ] as const)
+      expect([event.type, isEmptyPlan(advance(rests, event, facts))]).toEqual([event.type, true]);
+  });
+  it('a contract-only agent keeps its container, without requests, and the reason says so', () => {
+    const nodes = [{ ...NODES[0], agent_version: null, capabilities: [] }] as Facts['nodes'];
+    const plan = advance(d, { type: 'scaled' }, zero({ nodes }));
+    expect(retireTasks(plan)).toEqual([]);
+    expect(route(plan)).toMatchObject({ stopped: true });
+    expect(changeOf(plan, 'd2')['waiting']).toMatch(/^the project is scaled to 0; .*node-1/);
+  });
+});
+
 describe('a lost node', () => {
   const d = on.running();
   const lost = (id: string, over: Partial<Facts>, of: DeploymentRecord = d): Plan =>
