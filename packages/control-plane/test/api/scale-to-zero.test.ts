@@ -74,7 +74,7 @@ describe('scaled to 0', () => {
         expect.stringContaining('it is scaled to 0; scale it to 1 or more'),
       ]);
     }
-    // Nothing of it moves, and nothing is asked again.
+    // The loops neither move it nor ask about it again.
     expect(await api.stores.instances.unmoved([world.home])).toEqual([]);
     expect(await api.stores.instances.scaled()).toEqual([]);
   });
