@@ -121,7 +121,28 @@ test('without a running version the command says when the count takes effect', a
   await who.berth(['stop', 'shop']);
   const stopped = await who.berth(['scale', 'web=1', '--project', 'shop', '--wait']);
   expect(stopped.err).toContain('shop is stopped: the counts take effect when it starts');
-  expect((await who.berth(['ps', 'shop'])).out).toBe('no instance of shop runs\n');
+  expect((await who.berth(['ps', 'shop'])).out).toBe('no instance of shop runs: it is stopped\n');
+});
+
+test('web=0 stops all of them, each command says so, and a later scale starts the release', async () => {
+  // The node stops what the test before stopped.
+  await world.work(world.home, {});
+  await world.live(await createProject(served.api, { name: 'rest', domain_prefix: 'rest' }));
+  const down = await who.berth(['scale', 'web=0', '--project', 'rest', '--wait']);
+  expect(down).toMatchObject({ code: 0, out: 'rest wants web=0\n' });
+  expect(down.err).toMatch(/rest is scaled to 0: http:\/\/rest\.\S+ answers 503/);
+  expect((await who.berth(['ps', 'rest'])).out).toBe(
+    'no instance of rest runs: it is scaled to 0\n',
+  );
+  const status = await who.berth(['status', 'rest']);
+  expect(status.out).toMatch(/^rest is scaled to 0; http:\/\/rest\.\S+ answers 503/);
+  expect(status.out).toContain('to start it again: berth scale web=1 --project rest');
+  const start = await who.berth(['start', 'rest']);
+  expect(start).toMatchObject({ code: 1, out: '' });
+  expect(start.err).toContain('rest cannot start: it is scaled to 0');
+  const up = await who.berth(['scale', 'web=1', '--project', 'rest', '--no-wait']);
+  expect(up).toMatchObject({ code: 0, out: 'rest wants web=1\n' });
+  expect(up.err).toContain('rest starts its release again: deployment 2');
 });
 
 test('the usage of an instance comes from its last two points of the last minutes', () => {

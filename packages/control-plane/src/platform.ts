@@ -137,6 +137,12 @@ export async function createPlatform(
   const telemetry = createTelemetry();
   const tracing = await openTraces(start);
   const cacheIndex = createCacheIndex();
+  const failover = createFailoverWatch({
+    nodes: stores.nodes,
+    uptime: clocks.uptime,
+    limits: start.limits,
+    now,
+  });
   const driver = createDriver({
     stores,
     changes,
@@ -153,16 +159,11 @@ export async function createPlatform(
     pause: (attempt) => sleep(backoff(attempt, CONFLICT_BACKOFF)),
     newId: randomUUID,
     cacheIndex,
+    overdue: failover.overdue,
     telemetry,
   });
   await endAbsentInstances(stores, driver);
   const presence = createPresence();
-  const failover = createFailoverWatch({
-    nodes: stores.nodes,
-    uptime: clocks.uptime,
-    limits: start.limits,
-    now,
-  });
   return {
     ...secrets,
     ...clocks,

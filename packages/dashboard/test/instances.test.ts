@@ -23,12 +23,13 @@ test.each([
 describe('the button says why a number cannot be set', () => {
   test.each([
     [null, 'enter a number'],
-    [0, `enter a whole number from 1 to ${MAX_COUNT}`],
-    [1.5, `enter a whole number from 1 to ${MAX_COUNT}`],
-    [MAX_COUNT + 1, `enter a whole number from 1 to ${MAX_COUNT}`],
+    [-1, `enter a whole number from 0 to ${MAX_COUNT}`],
+    [1.5, `enter a whole number from 0 to ${MAX_COUNT}`],
+    [MAX_COUNT + 1, `enter a whole number from 0 to ${MAX_COUNT}`],
     [2, 'it has this number already'],
     [3, null],
     [1, null],
+    [0, null],
   ])('%j: %j', (count, why) => expect(whyNotCount(count, wants(2))).toBe(why));
 
   test.each([

@@ -21,7 +21,7 @@ import { isTooLarge, tooLarge } from './limits.ts';
 import type { Metrics } from './metrics.ts';
 import type { PolicyFollower } from './policy.ts';
 import { PAGE_HEADERS } from './pages/layout.ts';
-import { stoppedPage } from './pages/stopped.ts';
+import { scaledToZeroPage, stoppedPage } from './pages/stopped.ts';
 import { PROBLEM_TYPE, problemOf } from './problem.ts';
 import type { Verify } from './verify.ts';
 
@@ -106,7 +106,7 @@ export function buildServer({
   const hsts = hstsOf(deps.config.PUBLIC_URL);
   server.addHook('onSend', async (request, reply) => {
     // Leave /stopped out, because the proxy shows that page at the host of the stopped project.
-    if (hsts !== null && request.url !== '/stopped')
+    if (hsts !== null && request.url.split('?')[0] !== '/stopped')
       void reply.header('strict-transport-security', hsts);
     void reply
       .header('x-content-type-options', 'nosniff')
@@ -115,8 +115,11 @@ export function buildServer({
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
   });
 
-  server.get('/stopped', (_request, reply) =>
-    reply.code(503).headers(PAGE_HEADERS).send(stoppedPage()),
+  server.get<{ Querystring: { zero?: string } }>('/stopped', ({ query }, reply) =>
+    reply
+      .code(503)
+      .headers(PAGE_HEADERS)
+      .send(query.zero === undefined ? stoppedPage() : scaledToZeroPage()),
   );
   server.get('/healthz', async () => ({ status: 'ok' }));
   server.get('/readyz', async (_request, reply) => {

@@ -62,3 +62,13 @@ it('answers forbid framing, content sniffing and caching', async () => {
     });
   }
 });
+
+it.each([
+  ['/stopped', 'This application is stopped'],
+  ['/stopped?zero', 'This application is scaled to 0'],
+])('%s says why nothing runs, and sets nothing for the host of the project', async (path, says) => {
+  const reply = await berth.get(path);
+  expect(reply.status).toBe(503);
+  expect(reply.body).toContain(says);
+  expect(reply.headers).not.toHaveProperty('strict-transport-security');
+});

@@ -137,6 +137,12 @@ export const Process = Type.Object(
   { additionalProperties: false },
 );
 export type Process = Static<typeof Process>;
+/** Returns whether no container of the project runs because its count is 0. */
+export const isScaledToZero = ({ processes }: { processes: readonly Process[] }): boolean =>
+  processes.find(({ name }) => name === 'web')?.count === 0;
+/** Returns why no container of a stopped project runs, as a word. */
+export const restWord = (project: { processes: readonly Process[] }): string =>
+  isScaledToZero(project) ? 'scaled to 0' : 'stopped';
 /** Body of a scale: the count of each named process. Takes effect at once. */
 export const Scale = Type.Record(Type.String({ maxLength: 63 }), Count, {
   minProperties: 1,
@@ -292,7 +298,9 @@ export const Project = Type.Object({
   build_arg_names: Type.Array(Type.String()),
   url: Type.String(),
   stopped: Type.Boolean({
-    description: 'true after a stop, until a deployment is live: the host answers 503 with a page',
+    description:
+      'true after a stop, until a deployment is live, and while `web` has count 0: the host ' +
+      'answers 503 with a page',
   }),
   running_deployment_id: orNull(Id),
   certificate: Type.Union([Certificate, Type.Null()], {

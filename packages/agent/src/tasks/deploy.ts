@@ -36,7 +36,13 @@ import {
   pull,
   pullImage,
 } from './deploy-image.ts';
-import { containerToRestart, otherContainers, type RecreateDeps, stopOthers } from './recreate.ts';
+import {
+  containersToRestart,
+  otherContainers,
+  type RecreateDeps,
+  startAll,
+  stopOthers,
+} from './recreate.ts';
 import { type StartDeps, startContainer } from './start-container.ts';
 import { type Handler, NO_DATASETS, type Product, type TaskContext, traced } from './task.ts';
 import { type AnswerDeps, keepRunning, untilHealthy } from './until-healthy.ts';
@@ -180,7 +186,7 @@ async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
     await failPoint('restart-policy.after');
     return { id, hostPort, datasets: data.datasets };
   } catch (error) {
-    await undo(docker, attempt, containerToRestart(others, payload)).catch((e: unknown) =>
+    await undo(docker, attempt, containersToRestart(others, payload)).catch((e: unknown) =>
       context.logStep('deploy', `clean-up failed: ${messageOf(e)}`),
     );
     const leftContainer = container.left();
@@ -233,11 +239,11 @@ async function prepareDatasets(
   return { mounts: [], datasets: await prepare.mounted(task, deployment, context.attempt) };
 }
 
-/** Removes this attempt’s container, and restarts the container that this attempt stopped. */
+/** Removes this attempt’s container, and restarts the containers that this attempt stopped. */
 async function undo(
   docker: Docker,
   { container, context: { signal, logStep } }: DeployAttempt,
-  old: Container | undefined,
+  old: readonly Container[],
 ): Promise<void> {
   await failPoint('undo.before');
   await container.remove();
@@ -245,7 +251,5 @@ async function undo(
   // The new attempt has stopped the old container or will stop it, so restarting it could run two
   // versions at once.
   const isLost = signal.aborted && signal.reason instanceof Stopped && signal.reason.why === 'lost';
-  if (old === undefined || isLost) return;
-  logStep('deploy', `restarting ${old.name}`);
-  await docker.start(old.id);
+  if (!isLost) await startAll(docker, old, (name) => logStep('deploy', `restarting ${name}`));
 }

@@ -44,20 +44,33 @@ export async function otherContainers(
 }
 
 /**
- * Returns the container that served before, else a running one. If `replaces` is unknown and no
- * container runs, returns the newest one.
+ * Returns the containers that served before, else a running one. If `replaces` is unknown and no
+ * container runs, returns the newest one. The version that served can have several instances here.
  */
-export function containerToRestart(
+export function containersToRestart(
   others: readonly Container[],
   { replaces }: DeployTask['payload'],
-): Container | undefined {
-  const serving = others.find((c) => c.labels[LABELS.deployment] === replaces);
+): Container[] {
+  const serving = others.filter((c) => c.labels[LABELS.deployment] === replaces);
+  if (serving.length > 0) return serving;
   // `replaces` is unknown and no container runs: a previous attempt stopped them and was killed.
-  return (
-    serving ??
-    others.find((c) => c.state === 'running') ??
-    (replaces === undefined ? others[0] : undefined)
-  );
+  const one =
+    others.find((c) => c.state === 'running') ?? (replaces === undefined ? others[0] : undefined);
+  return one === undefined ? [] : [one];
+}
+
+/** Starts the containers. One that does not start does not keep the others stopped. */
+export async function startAll(
+  docker: Pick<Docker, 'start'>,
+  containers: readonly Container[],
+  log: (name: string) => void,
+): Promise<void> {
+  const failed: unknown[] = [];
+  for (const { id, name } of containers) {
+    log(name);
+    await docker.start(id).catch((error: unknown) => failed.push(error));
+  }
+  if (failed.length > 0) throw failed[0];
 }
 
 /**

@@ -17,6 +17,7 @@ import type { SecretFiles } from '../secrets/files.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../engine/docker.ts';
 import { TaskFailure } from '../failures.ts';
+import { startAll } from './recreate.ts';
 import { stopContainer } from './stop-container.ts';
 import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
@@ -165,21 +166,21 @@ async function stopWithoutRemoving(
   await stopContainer(docker, container, stop_grace_seconds, 'retire', context);
 }
 
+/** Starts all instances of the deployment on this machine. */
 async function restart(
   docker: Docker,
   deployment: string,
   list: ListNodeContainers,
   { logStep }: TaskContext,
 ): Promise<void> {
-  const container = (await list({ [LABELS.deployment]: deployment }))[0];
-  if (container === undefined)
+  const containers = await list({ [LABELS.deployment]: deployment });
+  if (containers.length === 0)
     throw new TaskFailure(
       'container_start_failed',
       `the container of deployment ${deployment} does not exist any more; deploy again`,
     );
-  if (container.state === 'running') return;
-  logStep('retire', `restarting ${container.name}`);
-  await docker.start(container.id);
+  const stopped = containers.filter(({ state }) => state !== 'running');
+  await startAll(docker, stopped, (name) => logStep('retire', `restarting ${name}`));
 }
 
 async function giveStableName(

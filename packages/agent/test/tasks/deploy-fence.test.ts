@@ -197,6 +197,12 @@ describe('the strategy recreate', () => {
     await expect(agent(failing).begin(recreate(), 1)).rejects.toThrow('the engine refuses');
     expect(engine.all()).toEqual(['svc-app exited', 'svc-app-g1 running']);
   });
+  it('restarts all instances of the version that served', async () => {
+    of('svc-app', 'd1', 1);
+    of('svc-app-web-2', 'd1', 1);
+    await expect(agent(failing).begin(recreate(), 1)).rejects.toThrow('the engine refuses');
+    expect(engine.all()).toEqual(['svc-app running', 'svc-app-web-2 running']);
+  });
   it('restarts the container that ran if none served', async () => {
     of('svc-app', 'forgotten', 9);
     await expect(

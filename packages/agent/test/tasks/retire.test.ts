@@ -174,6 +174,27 @@ it('stop keeps the stopped container, and start runs it again', async () => {
   expect(engine.all().toSorted()).toEqual(['svc-app exited', 'svc-other running']);
   for (let run = 0; run < 2; run++) await retire(given({ start: 'd1' }), context);
   expect(engine.all().toSorted()).toEqual(['svc-app running', 'svc-other running']);
+  engine.put({
+    id: 'd1-2',
+    name: 'svc-app-web-2',
+    labels: { ...labels('d1'), 'berth.instance': 'i2' },
+  });
+  await retire(stop, context);
+  const both = ['svc-app', 'svc-app-web-2'];
+  const states = (state: string): string[] => [
+    ...both.map((name) => `${name} ${state}`),
+    'svc-other running',
+  ];
+  expect(engine.all().toSorted()).toEqual(states('exited'));
+  const broken = {
+    ...engine.docker,
+    start: (id: string) =>
+      id === 'd1' ? Promise.reject(new Error('port is taken')) : engine.docker.start(id),
+  };
+  await expect(handler(broken)(given({ start: 'd1' }), context)).rejects.toThrow('port is taken');
+  expect(engine.all().toSorted()).toContain('svc-app-web-2 running');
+  await retire(given({ start: 'd1' }), context);
+  expect(engine.all().toSorted()).toEqual(states('running'));
   await expect(retire(given({ start: 'd9' }), context)).rejects.toThrow(
     'the container of deployment d9 does not exist any more',
   );

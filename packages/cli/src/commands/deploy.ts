@@ -2,7 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
-import type { Project } from '@berth/wire/project';
+import { isScaledToZero, type Project } from '@berth/wire/project';
 import { whyNot } from '@berth/wire/can';
 import { DEPLOYMENT_STATES } from '@berth/wire/vocabulary';
 import type { Cli } from '../cli.ts';
@@ -10,6 +10,7 @@ import { follow, printLive } from '../deploy/follow.ts';
 import { projectToDeploy } from '../project/new-project.ts';
 import { differences, readRepository } from '../project/git.ts';
 import { allPages } from '../project/pages.ts';
+import { howToStart } from '../project/rest.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
@@ -227,7 +228,7 @@ export async function request(
 export async function finish(
   cli: Cli,
   project: Project,
-  created: Deployment,
+  created: Pick<Deployment, 'id' | 'generation' | 'status' | 'url'>,
   detach: boolean,
 ): Promise<void> {
   if (detach)
@@ -253,6 +254,8 @@ export async function finish(
       drainMs,
     }),
   );
+  if (isScaledToZero(project))
+    cli.say(`${project.name} is scaled to 0, so this version rests now: ${howToStart(project)}`);
 }
 
 async function sayDifferences(cli: Cli, project: Project): Promise<void> {

@@ -1,7 +1,8 @@
 /** Commands for instances: scale, ps. */
+import type { DeploymentItem } from '@berth/wire/deployment';
 import type { InstanceItem } from '@berth/wire/instance';
 import type { ProjectMetrics } from '@berth/wire/metrics';
-import { MAX_COUNT, type Project, type Scale } from '@berth/wire/project';
+import { isScaledToZero, MAX_COUNT, type Project, type Scale, restWord } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import { defined } from '@berth/kit/defined';
 import type { Cli } from '../cli.ts';
@@ -12,6 +13,7 @@ import { allPages } from '../project/pages.ts';
 import { projectOrNone } from '../project/select.ts';
 import { isAway, usage } from '../problem.ts';
 import type { Command } from './command.ts';
+import { finish as follow } from './deploy.ts';
 import { rowsOf } from './metrics.ts';
 
 /** Age in ms from which a point does not count as present usage. */
@@ -25,7 +27,8 @@ export const INSTANCE_COMMANDS: readonly Command[] = [
     summary: 'Set how many instances of a process run, at once and without a build',
     detail:
       'In a terminal, it waits until as many serve; exit code 1 and the reason if one of them ' +
-      'waits for a node or fails. The count stays, and Berth continues to try.',
+      'waits for a node or fails. The count stays, and Berth continues to try. web=0 stops all of ' +
+      'them: the address answers 503 until a later scale starts the release again.',
     args: [
       {
         name: 'process=count',
@@ -39,7 +42,7 @@ export const INSTANCE_COMMANDS: readonly Command[] = [
       { flags: '--no-wait', doc: 'do not wait (default elsewhere)' },
     ],
     aboutProject: true,
-    routes: ['getProject', 'scaleProject', 'getDeployment'],
+    routes: ['getProject', 'scaleProject', 'getDeployment', 'projectDeployments'],
     async run(cli, args, { wait }) {
       const counts = countsOf(args);
       const before = await cli.project();
@@ -95,9 +98,13 @@ async function finish(
   seen: Seen | null,
 ): Promise<void> {
   const why = whyNothingStarts(project);
+  const start = isScaledToZero(before) ? await startOf(cli, project) : null;
   for (const [process, count] of Object.entries(counts))
     cli.say(`${process}: ${count} (it was ${countIn(before, process)})`);
-  if (why !== null) cli.say(`${project.name} ${why}`);
+  if (start !== null) {
+    cli.say(`${project.name} starts its release again: deployment ${start.generation}`);
+    if (seen !== null) return follow(cli, project, start, false);
+  } else if (why !== null) cli.say(`${project.name} ${why}`);
   else if (seen !== null) await waitForCounts(cli, project, counts, seen);
   const hasWaited = seen !== null && why === null;
   cli.printLine(hasWaited ? { type: 'result', project: project.name, counts } : project, () =>
@@ -105,8 +112,21 @@ async function finish(
   );
 }
 
+/** Returns the deployment that starts a project that was scaled to 0; null if there is none. */
+async function startOf(cli: Cli, project: Project): Promise<DeploymentItem | null> {
+  if (!project.stopped || isScaledToZero(project)) return null;
+  const { items } = await cli.client().call('projectDeployments', {
+    params: { id: project.id },
+    query: { limit: 1 },
+  });
+  const [newest] = items;
+  return newest === undefined || newest.finished_at !== null ? null : newest;
+}
+
 /** Returns why the counts have no effect yet; null if a version serves. */
-function whyNothingStarts({ stopped, running_deployment_id }: Project): string | null {
+function whyNothingStarts(project: Project): string | null {
+  const { stopped, running_deployment_id } = project;
+  if (stopped && isScaledToZero(project)) return `is scaled to 0: ${project.url} answers 503`;
   if (stopped) return 'is stopped: the counts take effect when it starts';
   return running_deployment_id === null
     ? 'has no running version: the counts take effect with its first deployment'
@@ -164,7 +184,9 @@ export function newestOf(
 
 function psText(cli: Cli, items: readonly Shown[], project: Project | null): string {
   if (items.length === 0)
-    return project === null ? 'no instances run' : `no instance of ${project.name} runs`;
+    return project === null
+      ? 'no instances run'
+      : `no instance of ${project.name} runs${project.stopped ? `: it is ${restWord(project)}` : ''}`;
   const dash = (value: string | null | undefined): string => value ?? '–';
   const columns: Column<Shown>[] = [
     { head: 'PROCESS', of: (row) => row.process },

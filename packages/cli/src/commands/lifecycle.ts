@@ -1,8 +1,9 @@
 /** Commands for running or stopped projects: restart, stop, start. */
 import { whyNotProject, type ProjectAction } from '@berth/wire/can';
-import type { Project } from '@berth/wire/project';
+import { isScaledToZero, type Project, restWord } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { refused } from '../problem.ts';
+import { howToStart } from '../project/rest.ts';
 import type { Command } from './command.ts';
 import { DETACH, finish, PROJECT_ARGUMENT, request } from './deploy.ts';
 
@@ -33,9 +34,9 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
       const project = await cli.client().call('stopProject', { params: { id: before.id } });
       cli.print(
         project,
-        () => `${project.name} is ${before.stopped ? 'stopped already' : 'stopped'}`,
+        () => `${project.name} is ${before.stopped ? `${restWord(project)} already` : 'stopped'}`,
       );
-      cli.say(`to start it again: berth start ${project.name}`);
+      cli.say(`to start it again: ${howToStart(project)}`);
     },
   },
   {
@@ -66,6 +67,12 @@ async function again(
 /** Throws if the action is not possible, and names the right command. The server checks too. */
 function refuse(project: Project, action: ProjectAction): void {
   const { deleting, stopped, running_deployment_id } = project;
+  if (!deleting && stopped && action !== 'stop' && isScaledToZero(project))
+    throw refused(
+      'wrong_state',
+      `${project.name} cannot ${action}: it is scaled to 0`,
+      howToStart(project),
+    );
   const why = whyNotProject(action, { deleting, stopped, running: running_deployment_id !== null });
   if (why === null) return;
   const verb = verbInstead(action, stopped);

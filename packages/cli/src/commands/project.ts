@@ -1,7 +1,7 @@
 /** Commands for projects: project, link, env. */
 import { defined } from '@berth/kit/defined';
 import { parseRequires, type Requires } from '@berth/wire/machine';
-import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
+import { ProjectCreate, ProjectPatch, restWord } from '@berth/wire/project';
 import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
 import { confirmed, readValue } from '../ask.ts';
@@ -90,9 +90,10 @@ export const PROJECT_ARGUMENT = {
 } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
 
-function stateText({ deleting, stopped, running_deployment_id }: Project): string {
+function stateText(project: Project): string {
+  const { deleting, stopped, running_deployment_id } = project;
   if (deleting) return 'being deleted';
-  if (stopped) return 'stopped';
+  if (stopped) return restWord(project);
   return running_deployment_id === null ? 'not live' : 'live';
 }
 

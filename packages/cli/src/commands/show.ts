@@ -2,7 +2,7 @@
 import type { DataCopies } from '@berth/wire/data-copies';
 import type { Deployment } from '@berth/wire/deployment';
 import { requiresLines } from '@berth/wire/machine';
-import { type Project, PROJECT_DEFAULTS } from '@berth/wire/project';
+import { type Project, PROJECT_DEFAULTS, restWord } from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
@@ -145,6 +145,6 @@ export const printProject = (project: Project, copies: DataCopies | null = null)
     ],
     ['new data', project.datasets.length === 0 ? null : project.on_dataset_change],
     ['data copies', copies === null ? null : copiesText(copies)],
-    ['running', project.stopped ? 'stopped' : (project.running_deployment_id ?? 'nothing')],
+    ['running', project.stopped ? restWord(project) : (project.running_deployment_id ?? 'nothing')],
     ['deleting', project.deleting ? 'yes' : null],
   ]);

@@ -1,13 +1,14 @@
 /** The text of `berth status`: which version serves, its health, and the next command. */
 import type { Deployment } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
-import type { Project } from '@berth/wire/project';
+import { restWord, type Project } from '@berth/wire/project';
 import type { Overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
 import { instancesOf, instanceText, placesText } from '../output/instances.ts';
 import { oneLine } from '../output/text.ts';
 import { ago } from '../output/units.ts';
+import { howToStart } from '../project/rest.ts';
 
 export type Standing = {
   project: Project;
@@ -80,7 +81,7 @@ export const projectText = (cli: Cli, standing: Standing): string =>
 function stateLines(cli: Cli, { project, running, latest, node }: Standing): string[] {
   const name = cli.paintOut('bold', project.name);
   if (project.stopped)
-    return [`${name} is ${cli.paintOut('yellow', 'stopped')}; ${project.url} answers 503`];
+    return [`${name} is ${cli.paintOut('yellow', restWord(project))}; ${project.url} answers 503`];
   if (running === null)
     return [`${name} is not live${latest === null ? '; no deployment was requested yet' : ''}`];
   const instances = instancesOf(running);
@@ -158,7 +159,7 @@ function latestLines(cli: Cli, { project, running, latest }: Standing): string[]
         ? `next: berth deployment watch ${latest.id}`
         : `next: berth logs ${latest.id} --build`,
     ];
-  if (project.stopped) return [`to start it again: berth start ${project.name}`];
+  if (project.stopped) return [`to start it again: ${howToStart(project)}`];
   return running === null ? [`next: berth deploy ${project.name}`] : [];
 }
 

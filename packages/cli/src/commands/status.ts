@@ -4,6 +4,7 @@ import type { Event } from '@berth/wire/event';
 import type { ProjectPlacement } from '@berth/wire/instance';
 import type { Placement, PlacementRow } from '@berth/wire/node';
 import { sizeText } from '@berth/wire/size-text';
+import { restWord } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { overview } from '../attention.ts';
 import { refused } from '../problem.ts';
@@ -16,6 +17,7 @@ import { readStream } from '../sse.ts';
 import { type Command, textOf } from './command.ts';
 import { lineCount, LOGS_COMMAND } from './logs.ts';
 import { overviewText, projectText, standingOf } from './status-text.ts';
+import { howToStart } from '../project/rest.ts';
 
 const PROJECT_ARGUMENT = {
   name: 'project',
@@ -60,7 +62,7 @@ export const STATUS_COMMANDS: readonly Command[] = [
     async run(cli, [named]) {
       const project = await cli.project(named);
       if (project.stopped)
-        throw refused('stopped', `${project.name} is stopped`, `berth start ${project.name}`);
+        throw refused('stopped', `${project.name} is ${restWord(project)}`, howToStart(project));
       if (project.running_deployment_id === null)
         throw refused('not_live', `${project.name} is not live`, `berth deploy ${project.name}`);
       const opened = !cli.json && cli.io.terminal.out && (await openBrowser(cli.io, project.url));

@@ -3,6 +3,7 @@
  * waiters. Decides again if another request changed the project in between. All decisions are
  * committed through this module.
  */
+import { defined } from '@berth/kit/defined';
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -32,6 +33,8 @@ export type DriverDeps = {
   newId: () => string;
   /** The cache index, shared with the API's placement. */
   cacheIndex: CacheIndex;
+  /** Nodes that get no new work while others can take it (domain/nodes/failover-watch.ts). */
+  overdue?: () => ReadonlySet<string>;
   telemetry?: Telemetry;
 };
 
@@ -74,7 +77,7 @@ export function createDecider(deps: DriverDeps): Decider {
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    const others = webCount(read.project) - 1 + (read.instances?.length ?? 0);
+    const others = Math.max(0, webCount(read.project) - 1) + (read.instances?.length ?? 0);
     const freshIds = Array.from({ length: FRESH_IDS + others * FRESH_IDS_OF_INSTANCE }, newId);
     return {
       ...read,
@@ -83,6 +86,7 @@ export function createDecider(deps: DriverDeps): Decider {
       limits,
       platform,
       cacheIndex,
+      ...defined({ overdue: deps.overdue?.() }),
       freshIds,
     };
   }

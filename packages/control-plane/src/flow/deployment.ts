@@ -20,6 +20,7 @@ import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Placement } from '@berth/wire/node';
+import { isScaledToZero } from '@berth/wire/project';
 import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -105,6 +106,7 @@ import {
   endOthers,
   forgetOthers,
   instanceEnded,
+  isHeldBack,
   instanceLeft,
   instanceOfTask,
   placeOthers,
@@ -122,7 +124,7 @@ import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
-import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
+import { isAtRest, isProjectStopped, refreshRest, stoppedRoute, stopRunning } from './stop.ts';
 import {
   createBuildTask,
   createDeployTask,
@@ -434,6 +436,12 @@ function requestText(
  */
 function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
   if (trigger !== 'restart' && trigger !== 'start') return;
+  if (project.stopped_at !== null && isScaledToZero(project))
+    throw new DomainError(
+      'wrong_state',
+      `a ${trigger} of project ${project.name} is not possible: it is scaled to 0; ` +
+        'scale it to 1 or more',
+    );
   const running = live.some((d) => d.status === 'running');
   const why = whyNotProject(trigger, {
     deleting: project.deleting_at !== null,
@@ -1074,8 +1082,18 @@ function observedDeploying(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
 }
 
 function runningScaled(draft: Draft, d: DeploymentRecord): void {
+  if (isProjectStopped(draft)) return refreshRest(draft, d);
+  if (isScaledToZero(draft.facts.project)) return isHeldBack(draft, d) ? undefined : rest(draft, d);
   reconcile(draft, d);
   refreshHealth(draft, d);
+}
+
+/** Stops the containers of a project at count 0. */
+function rest(draft: Draft, d: DeploymentRecord): void {
+  const { project, now } = draft.facts;
+  if (!isProjectStopped(draft))
+    draft.plan.stopped = { at: now, message: `project ${project.name} scaled to 0` };
+  runningStopped(draft, d);
 }
 
 function runningStopped(draft: Draft, d: DeploymentRecord): void {
@@ -1132,7 +1150,8 @@ function routeConfirmed(
       ? []
       : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
-  if (isProjectStopped(draft))
+  const isAtZero = isScaledToZero(draft.facts.project);
+  if (isProjectStopped(draft) && !isAtZero)
     draft.plan.stopped = {
       at: null,
       message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live`,
@@ -1172,6 +1191,7 @@ function routeConfirmed(
         drain,
       });
   if (old !== undefined) forgetOthers(draft, old);
+  if (isAtZero) rest(draft, presentOf(draft, d));
 }
 
 /**
@@ -1427,7 +1447,7 @@ function stepBack(
 ): void {
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
-  endOthers(draft, d, { reason: 'its deployment starts again', drain: false });
+  endOthers(draft, d, { reason: 'its deployment starts again', drain: false, startsAgain: true });
   draft.move(
     d,
     'built',

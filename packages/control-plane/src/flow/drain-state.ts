@@ -185,6 +185,6 @@ function restOf(d: DeploymentRecord, isMoving: boolean, isUsed: boolean): Rest {
  */
 function problemOf(d: DeploymentRecord): string | null {
   const reason = waitReasonOf(d);
-  if (reason?.kind === 'project_stopped') return null;
+  if (reason?.kind === 'project_stopped' || reason?.kind === 'scaled_to_zero') return null;
   return reason?.kind === 'project_stopped_and' ? plainWaitText(reason.because) : d.waiting;
 }

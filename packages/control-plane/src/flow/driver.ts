@@ -37,7 +37,14 @@ import { advance, request, stop } from './deployment.ts';
 import { isExpectedThere, isInstanceAsExpected } from './observed-instance.ts';
 import type { FlowEvent, LossReason } from './events.ts';
 import { nextOlder } from './rollback-target.ts';
-import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';
+import {
+  type DeleteProject,
+  deleteNode,
+  deleteProject,
+  keepInstances,
+  reviewMoves,
+  vacate,
+} from './lifecycle.ts';
 import { areAsExpected, isAsExpected, routesToOthers } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
@@ -148,6 +155,8 @@ export type Driver = {
    * longer drained. Repeated calls change nothing. Tries all projects, then throws the errors.
    */
   reviewMoves(): Promise<void>;
+  /** Ends the replacements of the instances on a node whose drain was taken back. */
+  keepInstances(nodeId: string): Promise<void>;
   /** Deletes the node. Without `force` its projects move to other nodes first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /**
@@ -203,6 +212,7 @@ export function createDriver(deps: DriverDeps): Driver {
     },
     moveVolumes: (deploymentId) => moveVolumes(deps, decider, deploymentId),
     reviewMoves: () => reviewMoves(stores, decider),
+    keepInstances: (nodeId) => keepInstances(stores, decider, nodeId),
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };

@@ -3,7 +3,6 @@
  * first one, and the health `degraded`. Pure.
  */
 import { defined } from '@berth/kit/defined';
-import { isStopFirst } from '../domain/data/volumes.ts';
 import {
   instanceName,
   type InstanceRecord,
@@ -12,20 +11,19 @@ import {
   ownLabel,
   replacementOf,
   WEB,
-  webCount,
 } from '../domain/deployments/instance.ts';
-import { needsDevices } from '../domain/nodes/room.ts';
+import { countFor } from '../domain/deployments/instance-count.ts';
 import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
 import type { Draft } from './plan-draft.ts';
 import { routeTo } from './route.ts';
 
 /**
- * Returns how many instances of `web` the deployment should have now. Devices are leased to the
- * first instance only (domain/nodes/room.ts).
+ * Returns how many instances of `web` the deployment should have now. At count 0, a new version
+ * still starts one, to prove that it answers (flow/stop.ts).
  */
-export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
-  isStopFirst(d.settings) || needsDevices(d.settings) ? 1 : Math.max(1, webCount(facts.project));
+export const wantedCount = ({ facts }: Draft, { settings }: DeploymentRecord): number =>
+  Math.max(1, countFor(settings, facts.project));
 
 export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
   d.lost_since !== null;

@@ -527,11 +527,22 @@ export function instanceLeft(
   removeContainer(draft, d, { instance, reason: instance.detail ?? 'it ended', drain: true });
 }
 
-/** Removes all instances beside the first one with their containers, except on `except`. */
+type EndOthers = {
+  reason: string;
+  drain: boolean;
+  except?: string | null;
+  startsAgain?: boolean;
+};
+
+/**
+ * Removes all instances beside the first one with their containers, except on `except`.
+ * `startsAgain`: the deployment goes on, so each other container of it stays: the new first one can
+ * already start on the same node.
+ */
 export function endOthers(
   draft: Draft,
   d: DeploymentRecord,
-  { reason, drain, except = null }: { reason: string; drain: boolean; except?: string | null },
+  { reason, drain, except = null, startsAgain = false }: EndOthers,
 ): void {
   const others = draft.instances(d);
   if (others.length === 0) return;
@@ -539,9 +550,12 @@ export function endOthers(
   forgetOthers(draft, d);
   for (const nodeId of nodes) {
     if (nodeId === except) continue;
+    const there = others.filter(({ node_id }) => node_id === nodeId);
     createRetireTask(draft, draft.node(nodeId), {
       of: d,
-      remove: [{ deployment: d, reason }],
+      remove: startsAgain
+        ? there.map((i) => ({ deployment: d, reason, instance: i.labelled ? i.id : null }))
+        : [{ deployment: d, reason }],
       keep: null,
       drain,
     });

@@ -126,3 +126,15 @@ export async function reviewMoves(
       ? failed[0]
       : new AggregateError(failed, `${failed.length} moves could not be reviewed`);
 }
+
+/** Ends the replacements of the instances on a node whose drain was taken back. */
+export async function keepInstances(
+  stores: Pick<FlowStores, 'deployments' | 'instances'>,
+  decider: Decider,
+  nodeId: string,
+): Promise<void> {
+  const there = (await deploymentsOn(stores, nodeId)).filter(({ status }) => status === 'running');
+  const others = await stores.instances.ofDeployments(there.map(({ id }) => id));
+  for (const id of new Set(others.map(({ deployment_id }) => deployment_id)))
+    await decider.advance(id, { type: 'scaled' });
+}

@@ -14,6 +14,7 @@
  */
 import { LOOK_CAPABILITY, type LookPayload, type LookResult } from '@berth/wire/look';
 import type { FailureCode } from '@berth/wire/errors';
+import { isScaledToZero } from '@berth/wire/project';
 import type { TaskReport } from '@berth/wire/task';
 import {
   type DeliveryRecord,
@@ -60,7 +61,7 @@ const MAX_BASES = 10;
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
-  if (project.stopped_at !== null) return skipStopped({ covered: pushes.waiting }, facts);
+  if (isHalted(project)) return skipStopped({ covered: pushes.waiting }, facts);
   const outdated = judgedAgain(pushes, facts);
   if (outdated !== null) return outdated;
   if (
@@ -208,7 +209,7 @@ export function lookReported(
       ),
     );
   }
-  if (facts.project.stopped_at !== null) return ended(skipStopped({ covered }, facts));
+  if (isHalted(facts.project)) return ended(skipStopped({ covered }, facts));
   const tip = report.commit ?? null;
   // checkReport (report.ts) has checked the commit and the result.
   const why = tip === null ? null : whyToSkip(tip, report.result as LookResult, facts);
@@ -316,7 +317,7 @@ function deploy(
   { pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null },
   facts: Facts,
 ): Plan {
-  if (facts.project.stopped_at !== null) return skipStopped({ covered }, facts);
+  if (isHalted(facts.project)) return skipStopped({ covered }, facts);
   // Take the last fresh id, because `request` takes its ids from the start of the list.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
@@ -349,6 +350,10 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
   };
   return plan;
 }
+
+/** A push to a project at count 0 deploys: the new version is there when it is scaled up. */
+const isHalted = (project: Facts['project']): boolean =>
+  project.stopped_at !== null && !isScaledToZero(project);
 
 /**
  * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer

@@ -34,7 +34,7 @@ import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
-import { isProjectStopped } from './stop.ts';
+import { isProjectStopped, restReason } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import { endMove } from './volumes.ts';
 
@@ -276,7 +276,7 @@ export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]
   if (old !== undefined)
     draft.set(old, {
       stopped_first: 'stopped',
-      ...waitingFor({ kind: isProjectStopped(draft) ? 'project_stopped' : 'stopped_first' }),
+      ...waitingFor(isProjectStopped(draft) ? restReason(draft) : { kind: 'stopped_first' }),
     });
 }
 

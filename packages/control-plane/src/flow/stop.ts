@@ -7,12 +7,23 @@
  *   the node reports that the container runs again ──▶ another task stops it
  *   a deployment that a person requests goes live ──▶ the project is no longer stopped; the old container is removed
  *
+ * A project at count 0 rests in the same way, and its page says so. A deployment that goes live
+ * meanwhile has proved that its one container answers, and then rests too. A scale to 1 or more
+ * requests the deployment that `start` requests.
+ *
  * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so
  * that no decision expects the container to run. Pure.
  */
+import { defined } from '@berth/kit/defined';
+import { isScaledToZero } from '@berth/wire/project';
 import type { ObservedContainer } from '@berth/wire/node';
 import type { RouteChange } from '../domain/deployments/plan.ts';
-import { waitingFor, type WaitReason, waitsFor } from '../domain/deployments/wait-reason.ts';
+import {
+  waitingFor,
+  type WaitReason,
+  waitReasonOf,
+  waitsFor,
+} from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
@@ -21,11 +32,24 @@ import { mayTry } from './retry.ts';
 import { routeTo } from './route.ts';
 import { createRetireTask } from './tasks.ts';
 
-const REASON = 'the project is stopped';
-
 /** Returns whether the project is stopped, after the changes of this plan. */
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
   plan.stopped === undefined ? facts.project.stopped_at !== null : plan.stopped.at !== null;
+
+const isAtZero = ({ facts }: Pick<Draft, 'facts'>): boolean => isScaledToZero(facts.project);
+
+/** Returns why the deployment of a project without containers waits. */
+export const restReason = (draft: Pick<Draft, 'facts'>): WaitReason => ({
+  kind: isAtZero(draft) ? 'scaled_to_zero' : 'project_stopped',
+});
+
+/** Updates why the deployment rests, after a change of the count. */
+export function refreshRest(draft: Draft, d: DeploymentRecord): void {
+  const kind = waitReasonOf(d)?.kind;
+  const reason = restReason(draft);
+  if (!isAtRest(d) || kind === reason.kind) return;
+  if (kind === 'project_stopped' || kind === 'scaled_to_zero') draft.set(d, waitingFor(reason));
+}
 
 /**
  * Returns whether this is the running deployment of a stopped project. Only a stop sets the health
@@ -63,12 +87,13 @@ export function stopRunning(draft: Draft, d: DeploymentRecord): void {
   draft.set(d, {
     stopped_first: 'asked',
     health: null,
-    ...waitingFor({ kind: 'project_stopped' }),
+    ...waitingFor(restReason(draft)),
   });
+  const what = isAtZero(draft) ? 'scaled to 0' : 'stopped on request';
   draft.addLine(
     d,
     'stopped',
-    'stopped on request: its host answers with a page; its release, node and data stay reserved',
+    `${what}: its host answers with a page; its release, node and data stay reserved`,
   );
   stopContainer(draft, d);
 }
@@ -102,7 +127,11 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   if (isStopping(draft, d)) return;
   if (node !== undefined && !isBerthAgent(node)) {
-    const reason: WaitReason = { kind: 'project_stopped_but_runs', node: node.hostname };
+    const reason: WaitReason = {
+      kind: 'project_stopped_but_runs',
+      node: node.hostname,
+      ...defined({ at_zero: isAtZero(draft) ? (true as const) : undefined }),
+    };
     if (waitsFor(d, reason)) return;
     draft.set(d, waitingFor(reason));
     return draft.addLine(
@@ -116,7 +145,12 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
     remove: [],
     keep: null,
     drain: true,
-    stop: [{ deployment_id: d.id, reason: REASON }],
+    stop: [
+      {
+        deployment_id: d.id,
+        reason: isAtZero(draft) ? 'the project is scaled to 0' : 'the project is stopped',
+      },
+    ],
   });
 }
 
@@ -136,7 +170,7 @@ export function keepStopped(
     draft.set(d, {
       stopped_first: d.stopped_first ?? 'asked',
       health: null,
-      ...waitingFor({ kind: 'project_stopped' }),
+      ...waitingFor(restReason(draft)),
     });
   if (container === null) {
     if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });

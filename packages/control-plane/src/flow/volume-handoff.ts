@@ -31,7 +31,7 @@ import type { EventOf } from './events.ts';
 import { machineOf } from './room.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
-import { isAtRest, isProjectStopped } from './stop.ts';
+import { isAtRest, isProjectStopped, restReason } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import {
   dropIncoming,
@@ -145,7 +145,7 @@ function useCopy(draft: Draft, d: DeploymentRecord): void {
   // The drain loop tries again later.
   if (why !== null) return setWaiting(draft, d, why);
   switchCopies(draft, d, source, copy);
-  draft.set(d, waitingFor({ kind: 'project_stopped' }));
+  draft.set(d, waitingFor(restReason(draft)));
   // Remove the old container: it could only write to the old copy, and a start runs a new
   // container.
   const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
@@ -175,7 +175,7 @@ export function endVoidMove(draft: Draft): boolean {
     draft.set(d, {
       losses: [...d.losses, { node_id: ends.loss, at: now }].slice(-limits.maxLosses),
     });
-  const rests: WaitReason = { kind: 'project_stopped' };
+  const rests = restReason(draft);
   if (isProjectStopped(draft) && isAtRest(d) && !waitsFor(d, rests))
     draft.set(d, waitingFor(rests));
   return true;

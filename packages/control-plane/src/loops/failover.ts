@@ -9,7 +9,7 @@ import type { SilentNode } from '../domain/nodes/failover.ts';
 import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {
-  failover: FailoverWatch;
+  failover: Pick<FailoverWatch, 'silent'>;
   instances: Pick<InstanceStore, 'unmoved'>;
   driver: Pick<Driver, 'advance'>;
   log: Logger;

@@ -3,7 +3,7 @@
  * scale that failed, and looks for a node for each waiting instance.
  */
 import type { Logger } from '@berth/kit/log';
-import { isWanted, type InstanceRecord } from '../domain/deployments/instance.ts';
+import { type InstanceRecord, isCountReached } from '../domain/deployments/instance.ts';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { Driver } from '../flow/driver.ts';
 
@@ -19,9 +19,9 @@ export const instances =
     const byDeployment = Map.groupBy(await store.all(), ({ deployment_id }) => deployment_id);
     const ids = new Set<string>();
     for (const [id, rows] of byDeployment) if (rows.some(isWaiting)) ids.add(id);
-    for (const { deployment_id, count } of await store.scaled()) {
-      const present = (byDeployment.get(deployment_id) ?? []).filter(isWanted).length + 1;
-      if (present !== count) ids.add(deployment_id);
+    for (const { id, count, is_held, ...first } of await store.scaled()) {
+      const others = byDeployment.get(id) ?? [];
+      if (!isCountReached(first, others, { count, isHeld: is_held })) ids.add(id);
     }
     for (const id of ids) {
       if (signal.aborted) return;

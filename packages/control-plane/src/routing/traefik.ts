@@ -93,6 +93,8 @@ const STRIP_TOKEN = 'berth-strip-token';
  * this name.
  */
 const STOPPED = 'berth_stopped';
+/** The middleware with the page of a project at count 0. */
+const AT_ZERO = 'berth_at_zero';
 /**
  * Router that takes every request to a public project whose `Authorization` contains a device
  * token, in any scheme and anywhere in the value, and removes this header. One parent serves all
@@ -202,7 +204,9 @@ export function dynamicConfig(
     addDomains(config, route, balanced, own, settings);
     (route.auth_required ? closedDomains : openDomains).push(...own);
   }
-  if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
+  const pages = routes.filter((route) => route.stopped === true);
+  if (pages.some((route) => route.at_zero !== true)) addPage(config, STOPPED, '', settings);
+  if (pages.some((route) => route.at_zero === true)) addPage(config, AT_ZERO, '?zero', settings);
   if (deployments.size > 0)
     config.http.middlewares[STRIP] = {
       headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) },
@@ -282,8 +286,10 @@ function withoutTaken(route: PublishedRoute, collisions: Collisions): PublishedR
  * Returns the middlewares for a stopped project. The login comes first, so that only people who can
  * see the project learn that it is stopped.
  */
-const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
-  route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
+function stoppedPage(route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] {
+  if (route.stopped !== true || authServiceUrl === null) return [];
+  return [route.at_zero === true ? AT_ZERO : STOPPED];
+}
 
 /** Returns the services of a project: one server for each instance that serves. */
 const balancedOf = (route: PublishedRoute, host: string): Balanced =>
@@ -416,12 +422,22 @@ function addDomains(
 
 const escaped = (host: string): string => host.replaceAll('.', '\\.');
 
-function addStopped({ http }: DynamicConfig, { authServiceUrl }: RoutingSettings): void {
+/** A gateway of an earlier version ignores the query, and shows the page of a stopped project. */
+function addPage(
+  { http }: DynamicConfig,
+  name: string,
+  query: '' | '?zero',
+  { authServiceUrl }: RoutingSettings,
+): void {
   if (authServiceUrl === null) return;
   const { origin, pathname } = new URL(authServiceUrl);
   http.services[STOPPED] = { loadBalancer: { servers: [{ url: origin }] } };
-  http.middlewares[STOPPED] = {
-    errors: { status: ['503'], service: STOPPED, query: `${pathname.replace(/\/$/, '')}/stopped` },
+  http.middlewares[name] = {
+    errors: {
+      status: ['503'],
+      service: STOPPED,
+      query: `${pathname.replace(/\/$/, '')}/stopped${query}`,
+    },
   };
 }
 

@@ -1,11 +1,8 @@
 /** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
-import {
-  type InstanceChange,
-  type InstanceRecord,
-  webCount,
-} from '../domain/deployments/instance.ts';
+import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
+import { countFor } from '../domain/deployments/instance-count.ts';
 import type { InstanceFilter, InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import type { Page, Paged } from '../domain/platform/page.ts';
@@ -14,6 +11,7 @@ import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
+import { settingsOf } from './rows/deployment.ts';
 import { LIVE_STATES } from './states.ts';
 import { unmovedInstances } from './unmoved-instances.ts';
 
@@ -49,7 +47,14 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
     const rows = await kysely
       .selectFrom('projects')
       .innerJoin('deployments', 'deployments.project_id', 'projects.id')
-      .select(['deployments.id', 'projects.processes'])
+      .select([
+        'deployments.id',
+        'deployments.settings',
+        'deployments.instance_number',
+        'deployments.lost_since',
+        'projects.processes',
+        'projects.on_node_lost',
+      ])
       .where('deployments.status', '=', 'running')
       .where('projects.stopped_at', 'is', null)
       .where('projects.deleting_at', 'is', null)
@@ -60,9 +65,12 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
         ]),
       )
       .execute();
-    return rows.map(({ id, processes }) => ({
-      deployment_id: id,
-      count: webCount({ processes: JSON.parse(processes) as ProjectSettings['processes'] }),
+    return rows.map(({ settings, processes, on_node_lost, ...first }) => ({
+      ...first,
+      count: countFor(settingsOf(settings), {
+        processes: JSON.parse(processes) as ProjectSettings['processes'],
+      }),
+      is_held: on_node_lost === 'wait',
     }));
   },
   async draining() {

@@ -10,7 +10,7 @@ import { DomainError, type FieldProblem, invalid, taken } from '../domain/platfo
 import type { RecordChange, RecordGuard } from '../domain/platform/record-change.ts';
 import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
-import { replaceProblem } from '../domain/projects/project-rules.ts';
+import { onNodeLostProblem, replaceProblem } from '../domain/projects/project-rules.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { Claiming } from './claiming.ts';
@@ -129,6 +129,7 @@ async function createProject(
         name,
         ...encodeColumns(settings),
         replace_set: Number(replaceSet),
+        on_node_lost_set: Number(input.on_node_lost !== undefined),
         flow_version: 0,
         secrets_version: 0,
         last_generation: 0,
@@ -233,7 +234,12 @@ function patchProject(
       const row = await tx
         .updateTable('projects')
         .set(encodeColumns(patch))
-        .set(defined({ replace_set: patch.replace === undefined ? undefined : 1 }))
+        .set(
+          defined({
+            replace_set: patch.replace === undefined ? undefined : 1,
+            on_node_lost_set: patch.on_node_lost === undefined ? undefined : 1,
+          }),
+        )
         // Makes plans with the old settings stale: their deployment could get a domain prefix that
         // is free by then.
         .set((eb) => ({ updated_at: now, flow_version: eb('flow_version', '+', 1) }))
@@ -246,7 +252,8 @@ function patchProject(
         .returningAll()
         .executeTakeFirstOrThrow();
       // Checks the patch again: the settings might have changed since the caller's check.
-      const problem = replaceProblem(projectOf(row));
+      const stored = projectOf(row);
+      const problem = replaceProblem(stored) ?? onNodeLostProblem(stored);
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
       await writeEvents(db, tx, [
         projectEvent(row, 'changed', now, `: ${Object.keys(patch).sort().join(', ')}`),

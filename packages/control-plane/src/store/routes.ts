@@ -1,4 +1,5 @@
 import { defined } from '@berth/kit/defined';
+import { isScaledToZero } from '@berth/wire/project';
 import type { SelectQueryBuilder } from 'kysely';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
@@ -24,21 +25,26 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
         'projects.auth_required',
         'projects.domains',
         'projects.sticky',
+        'projects.processes',
         'deployments.settings',
       ])
       .orderBy('projects.name')
       .execute();
-    return rows.map(({ settings, sticky, ...row }) => ({
+    return rows.map(({ settings, sticky, processes, ...row }) => ({
       ...routeOf(row),
       auth_required: row.auth_required !== 0,
       ...defined({
         sticky: sticky === 0 ? undefined : true,
+        at_zero: row.stopped !== 0 && isAtZero(processes) ? true : undefined,
         health_path: settings === null ? undefined : healthPathOf(settings),
       }),
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));
   },
 });
+
+const isAtZero = (processes: string): boolean =>
+  isScaledToZero({ processes: JSON.parse(processes) as ProjectSettings['processes'] });
 
 const healthPathOf = (settings: string): string | null =>
   (JSON.parse(settings) as Pick<ProjectSettings, 'health_path'>).health_path;

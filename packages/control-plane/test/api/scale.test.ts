@@ -44,7 +44,6 @@ describe('refused', () => {
     [{ worker: 2 }, 'worker:exists'],
     [{ web: 51 }, 'web:maximum'],
     [{ web: -1 }, 'web:minimum'],
-    [{ web: 0 }, 'web:minimum'],
     [{ web: 1.5 }, 'web:type'],
     [{ web: '3' }, 'web:type'],
     [{ web: null }, 'web:type'],
@@ -101,7 +100,7 @@ describe('refused', () => {
     ['processes', [{ name: 'worker' }], 'processes[0].name:web'],
     ['processes', [{ count: 2 }], 'processes[0].name:required'],
     ['processes', [{ name: 'web', count: 51 }], 'processes[0].count:maximum'],
-    ['processes', [{ name: 'web', count: 0 }], 'processes[0].count:minimum'],
+    ['processes', [{ name: 'web', count: -1 }], 'processes[0].count:minimum'],
     ['processes', [{ name: 'web', colour: 1 }], 'processes[0].colour:unknown_field'],
     ['spread', 'machines', 'spread:enum'],
     ['sticky', 'yes', 'sticky:type'],
@@ -128,6 +127,28 @@ describe('refused', () => {
     const id = await createProject(api, { ...body, on_node_lost: 'wait' });
     const moved = await api.call('patchProject', { ...of(id), body: { on_node_lost: 'move' } });
     expect(rulesOf(moved)).toEqual(['on_node_lost:single_writer']);
+  });
+
+  it('a volume for a project with “move” set, and none for one with the default', async () => {
+    const uploads = [{ name: 'uploads', mount_path: '/var/uploads' }];
+    const body = { volumes: uploads, replace: 'recreate' };
+    const set = await createProject(api, { on_node_lost: 'move' });
+    const refused = await api.call('patchProject', { ...of(set), body });
+    expect(rulesOf(refused)).toEqual(['on_node_lost:single_writer']);
+    expect(refused.text).toContain('while the project has volumes');
+    const both = { ...body, on_node_lost: 'wait' };
+    expect((await api.call('patchProject', { ...of(set), body: both })).status).toBe(200);
+
+    const later = await createProject(api, { name: 'later', domain_prefix: 'later' });
+    await api.call('patchProject', { ...of(later), body: { on_node_lost: 'move' } });
+    expect(rulesOf(await api.call('patchProject', { ...of(later), body }))).toEqual([
+      'on_node_lost:single_writer',
+    ]);
+    const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
+    const taken = await api.call('patchProject', { ...of(other), body });
+    expect(taken.status, taken.text).toBe(200);
+    const again = await api.call('patchProject', { ...of(other), body: { sticky: true } });
+    expect(again.status, again.text).toBe(200);
   });
 });
 
@@ -236,6 +257,26 @@ describe('a count', () => {
     expect((await api.call('getDeployment', of(deployment))).json['health']).toMatchObject({
       status: 'healthy',
     });
+  });
+});
+
+describe('a drain that is taken back', () => {
+  it('ends the replacement at once, and the instance stays', async () => {
+    const id = await createProject(api);
+    const deployment = await world.live(id);
+    await scale(id, { web: 2 });
+    const [, second] = await instances(deployment);
+    await answers(second?.node_name ?? '');
+    const node = second?.node_id ?? '';
+    expect((await api.call('drainNode', of(node))).status).toBe(202);
+    await api.driver.advance(deployment, { type: 'node_drained', node_id: node });
+    const states = (await instances(deployment)).map(({ state }) => state);
+    expect(states.toSorted()).toEqual(['serving', 'serving', 'starting']);
+    expect((await api.call('uncordonNode', of(node))).status).toBe(200);
+    expect(short(await instances(deployment))).toEqual([
+      '1 serving node-1',
+      `2 serving ${second?.node_name}`,
+    ]);
   });
 });
 

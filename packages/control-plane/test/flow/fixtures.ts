@@ -63,6 +63,7 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   flow_version: 7,
   secrets_version: 0,
   replace_set: false,
+  on_node_lost_set: false,
   last_generation: 2,
   deleting_at: null,
   deletes_volumes: false,

@@ -146,6 +146,39 @@ describe('start of a version', () => {
     );
     expect(deployTasks(packed).map((t) => t.node)).toEqual(['n1', 'n1', 'n1']);
   });
+  it('with `pack`, what the network of the project on a node cannot take goes elsewhere', () => {
+    const d = on.built();
+    const pack = (count: number) => ({ ...counted(count), spread: 'pack' as const });
+    const plan = advance(d, { type: 'tick' }, world({ live: [d], project: pack(14) }));
+    const tasksOn = (id: string) => deployTasks(plan).filter((t) => t.node === id).length;
+    expect([tasksOn('n1'), tasksOn('n2'), tasksOn('n3')]).toEqual([6, 6, 2]);
+    const alone = advance(
+      on.running(),
+      { type: 'scaled' },
+      world({ live: [on.running()], project: pack(7), nodes: NODES.slice(0, 1) }),
+    );
+    expect(put(alone).map(({ state, detail }) => [state, detail])).toEqual([
+      ...Array.from({ length: 5 }, () => ['starting', null]),
+      ['waiting', expect.stringContaining('node-1 has 6 instances of the project: its network')],
+    ]);
+  });
+  it('a node whose agent is silent gets nothing while others can take it', () => {
+    const d = on.built();
+    const started = (over: Partial<Facts>): string[] =>
+      deployTasks(advance(d, { type: 'tick' }, world({ live: [d], ...over }))).map((t) => t.node);
+    const silent = { overdue: new Set(['n1']) };
+    expect(started({ project: counted(1), ...silent })).toEqual(['n2']);
+    expect(started(silent)).toEqual(['n2', 'n3', 'n2']);
+    // Until it is offline, it may be the only one.
+    expect(started({ project: counted(1), nodes: NODES.slice(0, 1), ...silent })).toEqual(['n1']);
+    const why = advance(d, { type: 'tick' }, world({ live: [d], ...silent }));
+    const [first] = deployTasks(why);
+    expect(first?.node).toBe('n2');
+    const { placement } = changeOf(why, 'd2') as Pick<DeploymentRecord, 'placement'>;
+    expect(placement?.items.find(({ node_id }) => node_id === 'n1')?.reason).toBe(
+      'does not answer now, and other nodes can take it',
+    );
+  });
   it('a contract-only agent gets one instance at most', () => {
     const d = on.built();
     const nodes = [node({ agent_version: null, capabilities: null }), ...NODES.slice(1)];
@@ -304,6 +337,85 @@ describe('scale', () => {
     const writer = { ...d, settings: { ...d.settings, volumes } };
     const plan = advance(writer, { type: 'scaled' }, world({ live: [writer] }));
     expect(deployTasks(plan)).toEqual([]);
+  });
+});
+
+describe('scale beside another change', () => {
+  const d = on.running();
+  const all = { live: [d], route: routeTo(d) };
+  const scaled = (over: Partial<Facts>): Plan =>
+    advance(d, { type: 'scaled' }, world({ ...all, ...over }));
+  it('a changed prefix or setting: a new instance is like those of its version', () => {
+    const [first] = deployTasks(
+      scaled({
+        project: {
+          ...counted(2),
+          name: 'other',
+          domain_prefix: 'other',
+          env: { MODE: 'new' },
+          memory_bytes: 64e6,
+        },
+      }),
+    );
+    expect(first?.payload).toMatchObject({
+      container_name: 'svc-shop-web-2-g2',
+      env: d.settings.env,
+      memory_bytes: d.settings.memory_bytes,
+    });
+  });
+  it('two control planes: the second decision of the same scale changes nothing', () => {
+    const plan = scaled({});
+    const after = { instances: put(plan), tasks: put(plan).map(taskOf) };
+    const next = { ...d, ...changeOf(plan, 'd2') };
+    const again = advance(next, { type: 'scaled' }, world({ ...all, live: [next], ...after }));
+    expect(isEmptyPlan(again)).toBe(true);
+  });
+  it('a stopped project starts with as many as it wants, and a rollback too', () => {
+    for (const trigger of ['start', 'rollback'] as const) {
+      const next = { ...on.built(), trigger, settings: counted(1) };
+      const project = { ...counted(3), stopped_at: trigger === 'start' ? NOW : null };
+      const plan = advance(next, { type: 'tick' }, world({ live: [next], project }));
+      expect([trigger, deployTasks(plan).length]).toEqual([trigger, 3]);
+    }
+  });
+});
+
+describe('scaled to 0', () => {
+  const d = on.running();
+  const zero = (over: Partial<Facts> = {}): Facts =>
+    world({ live: [d], project: counted(0), route: routeTo(d), ...over });
+  it('the other instances drain, the first one stops, and the page comes', () => {
+    const plan = advance(d, { type: 'scaled' }, zero({ instances: [instance(), third()] }));
+    expect(plan.stopped?.at).toBe(NOW);
+    expect(draining(plan)).toEqual(['i2', 'i3']);
+    expect(route(plan)).toMatchObject({ stopped: true });
+    expect(changeOf(plan, 'd2')).toMatchObject({ health: null, stopped_first: 'asked' });
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n1', payload: { remove: [], stop: [{ reason: 'the project is scaled to 0' }] } },
+    ]);
+  });
+  it('is decided once, also by two control planes; a lost or drained node moves nothing', () => {
+    const plan = advance(d, { type: 'scaled' }, zero());
+    const rests = { ...d, ...changeOf(plan, 'd2') };
+    const facts = zero({
+      live: [rests],
+      project: { ...counted(0), stopped_at: NOW },
+      route: route(plan),
+    });
+    for (const event of [
+      { type: 'scaled' },
+      { type: 'node_lost', node_id: 'n1' },
+      { type: 'node_drained', node_id: 'n1' },
+      { type: 'node_silent' },
+    ] as const)
+      expect([event.type, isEmptyPlan(advance(rests, event, facts))]).toEqual([event.type, true]);
+  });
+  it('a contract-only agent keeps its container, without requests, and the reason says so', () => {
+    const nodes = [{ ...NODES[0], agent_version: null, capabilities: [] }] as Facts['nodes'];
+    const plan = advance(d, { type: 'scaled' }, zero({ nodes }));
+    expect(retireTasks(plan)).toEqual([]);
+    expect(route(plan)).toMatchObject({ stopped: true });
+    expect(changeOf(plan, 'd2')['waiting']).toMatch(/^the project is scaled to 0; .*node-1/);
   });
 });
 
@@ -1035,6 +1147,24 @@ describe('ends', () => {
     expect(stateOf(plan, 'd2')).toBe('built');
     expect(removed(plan)).toEqual(['i2']);
     expect(plan.changeTasks).toMatchObject([{ end: 'lost' }, { id: 't-i2', end: 'cancelled' }]);
+  });
+  it('the loss removes each instance by its id: a new first one can start beside them', () => {
+    const d = on.deploying();
+    const there = { node_id: 'n2', state: 'serving' as const };
+    const plan = advance(
+      d,
+      { type: 'task_lost', task: task('deploy'), why: 'lease' },
+      world({ live: [d], tasks: [task('deploy')], instances: [instance(there), third(there)] }),
+    );
+    expect(retireTasks(plan).map((t) => [t.node, t.payload.remove])).toMatchObject([
+      [
+        'n2',
+        [
+          { deployment_id: 'd2', instance_id: 'i2' },
+          { deployment_id: 'd2', instance_id: 'i3' },
+        ],
+      ],
+    ]);
   });
 });
 

@@ -431,6 +431,15 @@ describe('a stopped project', () => {
     ]);
     expect(plan?.createDeployment ?? null).toBeNull();
   });
+  it('deploys at count 0: the new version is there when it is scaled up', () => {
+    const atZero = project({ stopped_at: NOW, processes: [{ name: 'web', count: 0 }] });
+    const plan = checkPushes(pushes([delivery(1, { commit: TIP })]), {
+      ...stopped,
+      project: atZero,
+    });
+    expect(reasons(plan) ?? []).toEqual([]);
+    expect(plan?.createTasks.map(({ kind }) => kind)).toEqual(['look']);
+  });
   it.each([
     ['its branch was read before the stop', found({ commit: TIP })],
     ['the look failed for the last time', failed('git_auth')],

@@ -43,6 +43,7 @@ const node = (id: string, over: Partial<SilentNode> = {}): SilentNode => ({
   hostname: id,
   silentMs: 30_000,
   isLost: true,
+  isOverdue: true,
   brake: null,
   ...over,
 });

@@ -201,6 +201,18 @@ describe('routers', () => {
     expect(routers['berth_domain_tokens']?.rule).not.toContain('intern');
   });
 
+  it('a project at count 0 has a page of its own, and a stopped one keeps its own', () => {
+    const at_zero = custom.map((one) => ({ ...one, stopped: true as const, at_zero: true }));
+    const { routers, middlewares } = httpOf(at_zero);
+    expect(Object.keys(middlewares).filter((name) => name.startsWith('berth_'))).toContain(
+      'berth_at_zero',
+    );
+    expect(middlewares['berth_at_zero']).toMatchObject({
+      errors: { status: ['503'], query: expect.stringMatching(/\/stopped\?zero$/) },
+    });
+    expect(middlewares['berth_stopped']).toBeUndefined();
+    expect(routers['shop_domains']?.middlewares).toContain('berth_at_zero');
+  });
   it('a stopped project has its page at its domains too, behind the login', () => {
     const stopped = custom.map((one) => ({ ...one, stopped: true as const }));
     const { routers, middlewares } = httpOf(stopped);

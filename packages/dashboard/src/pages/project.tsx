@@ -1,6 +1,6 @@
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
-import type { Project } from '@berth/wire/project';
+import { isScaledToZero, type Project, restWord } from '@berth/wire/project';
 import { useNavigate, useParams, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
 import { PageLayout } from '../parts/page-layout.tsx';
@@ -132,14 +132,15 @@ function useProjectActions(project: Project, hasOlderRelease: boolean) {
     {
       label: 'Stop',
       danger: true,
-      reason: reasonAgainst('stop') ?? (project.stopped ? 'it is stopped already' : null),
+      reason:
+        reasonAgainst('stop') ?? (project.stopped ? `it is ${restWord(project)} already` : null),
       onClick: () => setIsStopping(true),
     },
   ];
   const actions = (
     <>
       <OutLink href={project.url}>Open</OutLink>
-      {project.stopped && (
+      {project.stopped && !isScaledToZero(project) && (
         <Button
           reason={reasonAgainst('start')}
           busy={start.busy}
@@ -199,7 +200,11 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
   );
   if (project.deleting) return <Status mark="busy">is being deleted</Status>;
   if (project.stopped)
-    return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
+    return (
+      <Status mark="off">
+        {isScaledToZero(project) ? 'Scaled to 0' : 'Stopped'}. Its address answers 503 with a page.
+      </Status>
+    );
   if (id !== null)
     return running === undefined ? (
       <SkeletonLines lines={1} />
@@ -327,7 +332,8 @@ function Logs({ project }: { project: Project }) {
       </Panel>
       {project.stopped && (
         <Text tone="quiet">
-          The project is stopped. The last lines of its containers are at the deployment.
+          The project is {restWord(project)}. The last lines of its containers are at the
+          deployment.
         </Text>
       )}
     </Column>

@@ -1,6 +1,6 @@
 import { defined } from '@berth/kit/defined';
 import type { DeploymentItem } from '@berth/wire/deployment';
-import type { Project } from '@berth/wire/project';
+import { type Project, restWord } from '@berth/wire/project';
 import { keepPreviousData, useQueries } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
@@ -182,7 +182,7 @@ function State({ project, live, failed }: StateProps) {
 
 function LiveState({ project, live }: Pick<StateProps, 'project' | 'live'>) {
   if (project.deleting) return <Status mark="busy">being deleted</Status>;
-  if (project.stopped) return <Status mark="off">stopped</Status>;
+  if (project.stopped) return <Status mark="off">{restWord(project)}</Status>;
   if (project.running_deployment_id === null) return <Status mark="off">not live</Status>;
   const health = live?.health ?? null;
   return health === null ? <DeploymentStatus status="running" /> : <HealthStatus health={health} />;

@@ -38,6 +38,9 @@ export const rolledBackText = ({
 }: Pick<DeploymentItem, 'rolled_back_from'>): string =>
   (from ?? null) === null ? '' : `, rolled back from #${from}`;
 
+/** How `waiting` of a deployment begins while its project is scaled to 0. */
+const AT_ZERO = 'the project is scaled to 0';
+
 type LiveStatusProps = {
   item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>;
   stopped?: boolean;
@@ -55,7 +58,7 @@ export function LiveStatus({
   if (status === 'running' && (stopped || waiting !== null))
     return (
       <Status mark="off" strong={strong}>
-        stopped
+        {waiting?.startsWith(AT_ZERO) === true ? 'scaled to 0' : 'stopped'}
       </Status>
     );
   if (health === null || health.status === 'healthy')

@@ -1,6 +1,6 @@
 /**
- * The page of a stopped project. The reverse proxy fetches it for any project, so it loads no files
- * and does not name the project.
+ * The pages of a stopped project, and of one that is scaled to 0. The reverse proxy fetches it for any project, so each loads
+ * no files and does not name the project.
  */
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';
@@ -10,4 +10,11 @@ export const stoppedPage = (): string =>
     title: 'Stopped',
     body: html`<h1>This application is stopped</h1>
 <p>Somebody stopped it on purpose. It answers again when its team starts it.</p>`,
+  });
+
+export const scaledToZeroPage = (): string =>
+  renderPage({
+    title: 'Scaled to 0',
+    body: html`<h1>This application is scaled to 0</h1>
+<p>No instance of it runs now, on purpose. It answers again when its team starts one.</p>`,
   });

@@ -53,7 +53,7 @@ export type Deps = DrainStores & {
   failover: FailoverWatch;
   nodeChanges: Pick<NodeChangeLog, 'record'>;
   limits: Limits;
-  driver: Pick<Driver, 'deleteNode' | 'prewarm' | 'reviewMoves'>;
+  driver: Pick<Driver, 'deleteNode' | 'keepInstances' | 'prewarm' | 'reviewMoves'>;
   changes: Pick<Changes, 'notify'>;
   now: () => number;
 };
@@ -178,6 +178,7 @@ async function patchNode(deps: Deps, { params, body, access }: Call<'patchNode'>
 
 async function uncordonNode(deps: Deps, { params, access }: Call<'uncordonNode'>) {
   const node = await deps.nodes.setSchedulable(params.id, true);
+  await deps.driver.keepInstances(node.id);
   await deps.driver.reviewMoves();
   // Wake deployments that might be waiting for this node.
   deps.changes.notify('work');

@@ -12,6 +12,7 @@ import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { SecretStore } from '../../domain/secrets/secrets.ts';
 import type { VolumeStore } from '../../domain/data/volume-store.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import type { FailoverWatch } from '../../domain/nodes/failover-watch.ts';
 import type { CacheIndex } from '../../domain/nodes/cache-index.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 
@@ -23,6 +24,7 @@ export type Deps = {
   volumes: Pick<VolumeStore, 'ofProject'>;
   nodes: Pick<NodeStore, 'all' | 'room'>;
   cacheIndex: CacheIndex;
+  failover: Pick<FailoverWatch, 'overdue'>;
   limits: Limits;
   now: () => number;
 };
@@ -63,5 +65,6 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     now: deps.now(),
     limits: deps.limits,
     cacheIndex: deps.cacheIndex,
+    overdue: deps.failover.overdue(),
   });
 }

@@ -2,7 +2,13 @@
  * Routes of projects and their settings. Checks settings against domain/projects/project-rules.ts.
  */
 import { defined } from '@berth/kit/defined';
-import type { EnvPatch, Project, ProjectPatch, Scale } from '@berth/wire/project';
+import {
+  type EnvPatch,
+  isScaledToZero,
+  type Project,
+  type ProjectPatch,
+  type Scale,
+} from '@berth/wire/project';
 import type {
   HostCertificate,
   CertificateWatch,
@@ -53,7 +59,7 @@ export type Deps = {
     | 'publicUrl'
     | 'reservedPrefixes'
   >;
-  driver: Pick<Driver, 'advance' | 'deleteProject' | 'stop'>;
+  driver: Pick<Driver, 'advance' | 'deleteProject' | 'request' | 'stop'>;
   changes: Pick<Changes, 'notify'>;
   now: () => number;
   log: Logger;
@@ -177,10 +183,12 @@ async function change(
   const rules = await rulesFor(deps, given);
   const { env, build_args, domains, cors_origins, processes, ...rest } = given;
   refuseMembers(given, call.user);
+  let wasAtZero = false;
   const project = await deps.projects.patch(
     call.params.id,
     (present) => {
       check(present);
+      wasAtZero = isScaledToZero(present);
       const { datasets } = given;
       const changed: Partial<ProjectSettings> = {
         ...rest,
@@ -215,8 +223,11 @@ async function change(
   // Check waiting pushes again with the new settings.
   if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) deps.changes.notify('work');
   if (PUBLISHED.some((name) => given[name] !== undefined)) await publishRoutes(deps);
-  if (processes !== undefined || counts !== undefined) await scaleRunning(deps, project);
-  return view(deps, project, call);
+  if (processes !== undefined || counts !== undefined)
+    await scaleRunning(deps, call.user, project, wasAtZero);
+  // The scale to 0 has changed the project again.
+  const shown = isScaledToZero(project) ? await deps.projects.get(project.id) : project;
+  return view(deps, shown, call);
 }
 
 /** Returns the processes with their counts; undefined if neither changes. */
@@ -230,7 +241,16 @@ function counted(
 }
 
 /** Starts or ends instances now. The loop `instances` repeats it after a failure. */
-async function scaleRunning({ driver, projects, log }: Deps, { id }: ProjectRecord): Promise<void> {
+async function scaleRunning(
+  deps: Deps,
+  user: Caller,
+  project: ProjectRecord,
+  wasAtZero: boolean,
+): Promise<void> {
+  const { driver, projects, log } = deps;
+  const { id } = project;
+  const isAtZero = isScaledToZero(project);
+  if (wasAtZero && !isAtZero) await startFromZero(deps, user, project);
   const running = (await projects.runningDeployments([id])).get(id);
   if (running === undefined) return;
   await driver
@@ -238,6 +258,37 @@ async function scaleRunning({ driver, projects, log }: Deps, { id }: ProjectReco
     .catch((error: unknown) =>
       log.error({ err: error, project_id: id }, 'could not scale at once; will retry'),
     );
+  // Publish the page in place of the container before the answer is sent.
+  if (wasAtZero || isAtZero) await publishRoutes(deps);
+}
+
+/**
+ * Deploys the release of a project that was scaled to 0. A deployment in progress starts it anyway,
+ * and a project that never ran has no release.
+ */
+async function startFromZero(
+  { driver, changes }: Deps,
+  user: Caller,
+  { id, stopped_at }: ProjectRecord,
+): Promise<void> {
+  if (stopped_at === null) return;
+  await driver
+    .request({
+      projectId: id,
+      commit: null,
+      note: null,
+      rollbackOf: { find: 'last' },
+      idempotency: null,
+      by: byOf(user),
+      trigger: 'start',
+    })
+    .catch((error: unknown) => {
+      const isNotNeeded =
+        error instanceof DomainError &&
+        (error.code === 'wrong_state' || error.code === 'no_release');
+      if (!isNotNeeded) throw error;
+    });
+  changes.notify('policy');
 }
 
 function checkedName(name: string): string {

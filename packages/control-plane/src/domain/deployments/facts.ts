@@ -156,6 +156,8 @@ export type Facts = {
     /** Hosts from which submodules can come; empty: any host. */
     allowedGitHosts?: readonly string[];
   };
+  /** Nodes whose agents are silent now, before they count as offline. Absent: none. */
+  overdue?: ReadonlySet<string>;
   /** Index of the datasets that nodes have cached, for placement. */
   cacheIndex: CacheIndex;
   /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */

@@ -9,7 +9,7 @@ import type { Plan } from './plan.ts';
 /** Facts from the database; the caller adds the remaining fields. */
 export type StoredFacts = Omit<
   Facts,
-  'now' | 'uptime' | 'limits' | 'platform' | 'cacheIndex' | 'freshIds'
+  'now' | 'uptime' | 'limits' | 'platform' | 'overdue' | 'cacheIndex' | 'freshIds'
 >;
 
 /** Reads the facts of a decision and commits its plan. */

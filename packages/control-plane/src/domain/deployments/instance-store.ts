@@ -1,6 +1,7 @@
 /** Interface to the instances in the database. Implemented in store/. */
 import type { ProjectAccess } from '../identity/access.ts';
 import type { Page, Paged } from '../platform/page.ts';
+import type { DeploymentRecord } from '../platform/records.ts';
 import type { InstanceRecord } from './instance.ts';
 
 /** An instance, the first one or another one, on a node. */
@@ -13,6 +14,15 @@ export type UnmovedInstance = {
   number: number;
   /** True: it is lost and waits for its node, because `on_node_lost` is `wait`. */
   is_lost: boolean;
+};
+
+/**
+ * A running deployment. `count`: how many `web` instances it should have; `is_held`: its lost
+ * instances wait for their nodes.
+ */
+export type ScaledDeployment = Pick<DeploymentRecord, 'id' | 'instance_number' | 'lost_since'> & {
+  count: number;
+  is_held: boolean;
 };
 
 /** `node_id`: only deployments with an instance on this node. */
@@ -47,7 +57,7 @@ export type InstanceStore = {
   ): Promise<Paged<{ deployment_id: string; project: string }>>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
-   * instances beside the first one; `count`: how many `web` instances the project wants.
+   * instances beside the first one.
    */
-  scaled(): Promise<{ deployment_id: string; count: number }[]>;
+  scaled(): Promise<ScaledDeployment[]>;
 };

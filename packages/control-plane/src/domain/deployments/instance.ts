@@ -110,6 +110,20 @@ export function wantedNumbers(
 }
 
 /**
+ * Returns whether as many instances as the project wants have a place. `isHeld`: a lost instance
+ * waits for its node, so it counts (flow/instances.ts `reconcile`).
+ */
+export function isCountReached(
+  d: Pick<DeploymentRecord, 'instance_number' | 'lost_since'>,
+  others: readonly InstanceRecord[],
+  { count, isHeld }: { count: number; isHeld: boolean },
+): boolean {
+  const numbers = wantedNumbers(d, others);
+  if (isHeld) for (const { state, number } of others) if (state === 'lost') numbers.add(number);
+  return numbers.size === count;
+}
+
+/**
  * Returns the replacement of an instance that serves on a drained node: another one with its number
  * that does not serve yet. It takes the place of the instance when it answers.
  */

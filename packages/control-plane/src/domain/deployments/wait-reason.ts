@@ -84,7 +84,9 @@ type RestartWait =
 
 export type ProjectStopped =
   | { kind: 'project_stopped' }
-  | { kind: 'project_stopped_but_runs'; node: string }
+  | { kind: 'scaled_to_zero' }
+  /** `at_zero`: the project is scaled to 0. */
+  | { kind: 'project_stopped_but_runs'; node: string; at_zero?: true }
   /** The project's volumes must leave their node but are still there; `because` says why. */
   | { kind: 'project_stopped_and'; because: WaitReason };
 
@@ -207,8 +209,13 @@ export function plainWaitText(reason: WaitReason): string {
       return 'stopped for a newer version and not restarted yet: ' + plainWaitText(reason.because);
     case 'project_stopped':
       return PROJECT_STOPPED;
+    case 'scaled_to_zero':
+      return SCALED_TO_ZERO;
     case 'project_stopped_but_runs':
-      return `${PROJECT_STOPPED}. ${cannotStopText(reason.node)}`;
+      return (
+        `${reason.at_zero === true ? SCALED_TO_ZERO : PROJECT_STOPPED}. ` +
+        cannotStopText(reason.node)
+      );
     case 'project_stopped_and':
       return `${PROJECT_STOPPED}; ${plainWaitText(reason.because)}`;
     case 'agent_cannot_move':
@@ -223,6 +230,7 @@ export function plainWaitText(reason: WaitReason): string {
   }
 }
 
+const SCALED_TO_ZERO = 'the project is scaled to 0; scale it up to serve again';
 const PROJECT_STOPPED = 'the project is stopped; start it to serve again';
 
 const withDetail = (text: string, detail: string | null): string =>

@@ -6,9 +6,14 @@ import type { NodeStore } from './node-store.ts';
 export type FailoverWatch = {
   /** Returns the silent deploy nodes, by name (failover.ts). */
   silent(): Promise<SilentNode[]>;
+  /**
+   * Returns the ids of the nodes that were overdue at the last call of `silent`, which the loop
+   * repeats each second.
+   */
+  overdue(): ReadonlySet<string>;
 };
 
-export const createFailoverWatch = ({
+export function createFailoverWatch({
   nodes,
   uptime,
   limits,
@@ -18,10 +23,16 @@ export const createFailoverWatch = ({
   uptime: Pick<UptimeClock, 'now'>;
   limits: FailoverLimits;
   now: () => number;
-}): FailoverWatch => ({
-  async silent() {
-    // Read the clock first: an agent that is heard after that is not silent.
-    const at = { now: now(), uptime: await uptime.now() };
-    return silentNodes(await nodes.heardNodes(), at, limits);
-  },
-});
+}): FailoverWatch {
+  let overdue: ReadonlySet<string> = new Set();
+  return {
+    async silent() {
+      // Read the clock first: an agent that is heard after that is not silent.
+      const at = { now: now(), uptime: await uptime.now() };
+      const silent = silentNodes(await nodes.heardNodes(), at, limits);
+      overdue = new Set(silent.filter(({ isOverdue }) => isOverdue).map(({ id }) => id));
+      return silent;
+    },
+    overdue: () => overdue,
+  };
+}

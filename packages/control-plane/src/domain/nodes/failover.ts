@@ -34,6 +34,8 @@ export type SilentNode = {
   hostname: string;
   /** How long the agent is silent in ms, by the uptime clock. */
   silentMs: number;
+  /** True: its limit has passed, so it gets no new work while other nodes can take it. */
+  isOverdue: boolean;
   /** True: its limit has passed, and nothing holds it. */
   isLost: boolean;
   /** Set while the brake holds the node. */
@@ -77,6 +79,7 @@ export function silentNodes(
         id,
         hostname,
         silentMs,
+        isOverdue: silentMs >= limitMs,
         isLost: failoverMs !== null && !isHeld && silentMs >= limitMs,
         brake: isHeld ? { silent: silentTogether, nodes: all } : null,
       };

@@ -68,7 +68,7 @@ export const QUESTION: Question = {
 };
 
 /** `cacheIndex`: shared by all calls in a process, so that rows of unchanged nodes are reused. */
-export type PlacementContext = Pick<Facts, 'now' | 'limits' | 'cacheIndex'>;
+export type PlacementContext = Pick<Facts, 'now' | 'limits' | 'cacheIndex' | 'overdue'>;
 
 // ── score ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,6 +191,29 @@ function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly C
     checks.push((node) => withoutRoom(node, machine, devices, limits));
   return checks;
 }
+
+/**
+ * Refuses the nodes whose agents are silent, while another node can take the deployment. A project
+ * that stays on its node is tied to it.
+ */
+function refuseOverdue(
+  { stays, runsOn }: Question,
+  nodes: readonly NodeRecord[],
+  refusals: readonly (Refusal | null)[],
+  overdue: ReadonlySet<string>,
+): readonly (Refusal | null)[] {
+  const isOverdue = (position: number): boolean => {
+    const id = nodes[position]?.id ?? '';
+    return overdue.has(id) && !(stays && id === runsOn);
+  };
+  if (!refusals.some((refusal, position) => refusal === null && !isOverdue(position)))
+    return refusals;
+  return refusals.map((refusal, position) =>
+    refusal === null && isOverdue(position) ? OVERDUE : refusal,
+  );
+}
+
+const OVERDUE: Refusal = { kind: 'overdue' };
 
 const refuseNodes = (nodes: readonly NodeRecord[], checks: readonly Check[]): (Refusal | null)[] =>
   nodes.map((node, position) => firstRefusal(checks, node, position));
@@ -353,7 +376,12 @@ function rank(
 ): Ranking {
   const copies = countCopies(question.wanted, nodes, context.cacheIndex);
   const scores = scoreNodes(nodes, copies, context.limits.weights);
-  const refusals = refuseNodes(nodes, checksOf(question, copies, context));
+  const refused = refuseNodes(nodes, checksOf(question, copies, context));
+  const { overdue } = context;
+  const refusals =
+    overdue === undefined || overdue.size === 0
+      ? refused
+      : refuseOverdue(question, nodes, refused, overdue);
   const order = byScore(nodes, scores, question.runsOn);
   return {
     nodes,
@@ -429,11 +457,30 @@ export function chooseMore(
   const ranking = rank(question, nodes, context);
   const instances = new Map(taken);
   return Array.from({ length: count }, () => {
-    const winner = leastTaken(ranking, mode === 'pack' ? new Map() : instances);
+    const refusals = refuseFull(ranking, instances);
+    const present = { ...ranking, refusals };
+    const winner = leastTaken(present, mode === 'pack' ? new Map() : instances);
     const id = nodes[winner]?.id;
     if (id !== undefined) instances.set(id, (instances.get(id) ?? 0) + 1);
-    return choiceOf({ ...ranking, winner });
+    return choiceOf({ ...present, winner });
   });
+}
+
+/**
+ * Maximum number of instances of a version on one node. The network of a project on a node has 13
+ * addresses (agent/src/engine/networks.ts), and a new version starts beside the old one.
+ */
+export const MAX_INSTANCES_ON_NODE = 6;
+
+function refuseFull(
+  { nodes, refusals }: Ranking,
+  instances: ReadonlyMap<string, number>,
+): readonly (Refusal | null)[] {
+  const full = new Map<string, Refusal>();
+  for (const [id, count] of instances)
+    if (count >= MAX_INSTANCES_ON_NODE) full.set(id, { kind: 'full_network', instances: count });
+  if (full.size === 0) return refusals;
+  return refusals.map((refusal, i) => refusal ?? full.get(nodes[i]?.id ?? '') ?? null);
 }
 
 /** Returns the position of the best eligible node among those with the fewest instances. */

@@ -12,6 +12,10 @@ export type Refusal =
   | { kind: 'cordoned' }
   | { kind: 'offline'; since: number }
   | { kind: 'engine_down'; error: string | null }
+  /** Its agent is silent for FAILOVER_AFTER, and another node can take the deployment. */
+  | { kind: 'overdue' }
+  /** The network of the project on the node has no addresses for more instances. */
+  | { kind: 'full_network'; instances: number }
   /**
    * The node reported that it could not do the work of this deployment (engine down, disk full).
    */
@@ -54,6 +58,8 @@ const REASON_FIELDS: { [K in Refusal['kind']]: readonly (keyof Extract<Refusal, 
     cordoned: [],
     offline: [],
     engine_down: [],
+    overdue: [],
+    full_network: [],
     failed_itself: [],
     still_silent: [],
     without_volumes: [],
@@ -119,6 +125,13 @@ export function plainRefusalText(refusal: Refusal): string {
       return 'is offline';
     case 'engine_down':
       return 'has a container engine that does not respond';
+    case 'overdue':
+      return 'does not answer now, and other nodes can take it';
+    case 'full_network':
+      return (
+        `has ${refusal.instances} instances of the project: its network there has no addresses for ` +
+        'more and a new version beside them'
+      );
     case 'failed_itself':
       return 'reported a failure of its own for this deployment';
     case 'still_silent':

@@ -42,6 +42,8 @@ export type ProjectRecord = ProjectSettings & {
   secrets_version: number;
   /** True if a person set `replace`; false: it has its default, or an older version stored it. */
   replace_set: boolean;
+  /** True if a person set `on_node_lost`; false: it has its default. */
+  on_node_lost_set: boolean;
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;

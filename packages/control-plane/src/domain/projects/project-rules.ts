@@ -74,7 +74,7 @@ const overlapProblem = (field: string, path: string, other: string): FieldProble
 /** Checks the fields in `changed`. `settings` are the settings with the change applied. */
 export function projectProblems(
   changed: Partial<ProjectSettings> & { name?: string },
-  settings: ProjectSettings,
+  settings: ProjectSettings & { on_node_lost_set?: boolean },
   rules: ProjectRules,
 ): FieldProblem[] {
   const problems: (FieldProblem | null)[] = [];
@@ -118,7 +118,17 @@ export function projectProblems(
     changed.volumes !== undefined
   )
     problems.push(...processProblems(settings));
-  if (changed.on_node_lost !== undefined) problems.push(onNodeLostProblem(settings));
+  if (
+    changed.on_node_lost !== undefined ||
+    changed.datasets !== undefined ||
+    changed.volumes !== undefined
+  )
+    problems.push(
+      onNodeLostProblem({
+        ...settings,
+        on_node_lost_set: changed.on_node_lost !== undefined || settings.on_node_lost_set === true,
+      }),
+    );
   return problems.filter((p) => p !== null);
 }
 
@@ -163,21 +173,20 @@ export function processProblems(
           },
         ]
       : []),
-    ...(count === 0
-      ? [
-          {
-            field: `processes[${i}].count`,
-            rule: 'minimum',
-            message: 'must be at least 1; `berth project stop` stops the project',
-          },
-        ]
-      : []),
   ]);
 }
 
-const onNodeLostProblem = (settings: ProjectSettings): FieldProblem | null => {
+/**
+ * Checks `on_node_lost` against the mounts. The default `move` is no promise: a project that writes
+ * waits without a word. The store checks this rule again, as it does `replaceProblem`.
+ */
+export const onNodeLostProblem = (
+  settings: Pick<ProjectSettings, 'on_node_lost' | 'datasets' | 'volumes'> & {
+    on_node_lost_set: boolean;
+  },
+): FieldProblem | null => {
   const writes = writesWhat(settings);
-  return settings.on_node_lost === 'move' && writes !== null
+  return settings.on_node_lost_set && settings.on_node_lost === 'move' && writes !== null
     ? {
         field: 'on_node_lost',
         rule: 'single_writer',

@@ -12,6 +12,8 @@ export type PublishedRoute = RouteRecord & {
   domains?: readonly string[];
   /** True: a cookie keeps a visitor on one instance. Absent: false. */
   sticky?: boolean;
+  /** True: the project is scaled to 0. Set only if the route leads to the page. */
+  at_zero?: boolean;
   /** The health path of the version that serves. Absent: null. */
   health_path?: string | null;
 };

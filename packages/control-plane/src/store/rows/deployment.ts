@@ -167,13 +167,19 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
   } = withParts(row);
   return {
     ...decodeRow<Plain>(plain, ENCODED),
-    settings: { ...laterDefaults(), ...(storedSettings(settings) as OldSettings) },
+    settings: settingsOf(settings),
     ...defined({ image_missing: image_missing === 1 ? true : undefined }),
     error,
     health,
     ordinal: ordinal ?? plain.created_at,
   };
 }
+
+/** Returns the settings of a deployment of any version. */
+export const settingsOf = (settings: string): DeploymentRecord['settings'] => ({
+  ...laterDefaults(),
+  ...(storedSettings(settings) as OldSettings),
+});
 
 /** Replaces the columns of `error` and `health` with these two fields. */
 const withParts = <T extends FailureColumns & HealthColumns>({

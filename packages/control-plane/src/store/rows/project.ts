@@ -22,6 +22,7 @@ const ENCODED: Encoded<ProjectRecord> = {
   deletes_volumes: 'flag',
   requires: 'json',
   replace_set: 'flag',
+  on_node_lost_set: 'flag',
 };
 
 export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord =>

@@ -1,7 +1,7 @@
 /** The reason of a failed deployment, and the version that visitors get now. */
 import type { Deployment } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
-import type { Project } from '@berth/wire/project';
+import { type Project, restWord } from '@berth/wire/project';
 import { useApiQuery } from '../../api/queries.ts';
 import { commitText } from '../../parts/deployments.tsx';
 import { Note } from '../../ui/feedback.tsx';
@@ -39,7 +39,7 @@ function StillServes({ project }: { project: Project }) {
   );
   if (id === null) return <Text>No version of this project serves.</Text>;
   if (project.stopped)
-    return <Text>The project is stopped; visitors get a page that says so.</Text>;
+    return <Text>The project is {restWord(project)}; visitors get a page that says so.</Text>;
   if (running === undefined) return null;
   return (
     <Text>

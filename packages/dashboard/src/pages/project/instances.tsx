@@ -1,7 +1,7 @@
 /** The instances of a project, and how many of them run. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { PlacedInstance } from '@berth/wire/instance';
-import { MAX_COUNT, type Project } from '@berth/wire/project';
+import { isScaledToZero, MAX_COUNT, type Project } from '@berth/wire/project';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
@@ -51,10 +51,13 @@ export function Instances({ project }: { project: Project }) {
   );
 }
 
-const whenText = ({ stopped }: Project): string =>
-  stopped
+const whenText = (project: Project): string => {
+  if (isScaledToZero(project))
+    return 'The project is scaled to 0: its address answers 503 until you scale it up.';
+  return project.stopped
     ? 'The project is stopped. The number takes effect when it starts.'
     : 'Nothing runs yet. The number takes effect with the first deployment.';
+};
 
 type RunningProps = { project: Project; deployment: Deployment };
 /** Shows the table only for several instances: one instance is in the lead of the page. */
@@ -71,8 +74,8 @@ function RunningInstances({ project, deployment: { instances } }: RunningProps) 
 /** Returns why the number cannot be set, as the end of a sentence; null if it can. */
 export function whyNotCount(count: number | null, project: Pick<Project, 'processes'>) {
   if (count === null) return 'enter a number';
-  if (!Number.isInteger(count) || count < 1 || count > MAX_COUNT)
-    return `enter a whole number from 1 to ${MAX_COUNT}`;
+  if (!Number.isInteger(count) || count < 0 || count > MAX_COUNT)
+    return `enter a whole number from 0 to ${MAX_COUNT}`;
   return count === countOf(project) ? 'it has this number already' : null;
 }
 
@@ -114,7 +117,7 @@ function ScaleForm({ project }: { project: Project }) {
           help="takes effect at once, without a deployment"
           value={count}
           onChange={setCount}
-          min={1}
+          min={0}
           max={MAX_COUNT}
           error={errors['web']}
         />

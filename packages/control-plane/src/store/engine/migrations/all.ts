@@ -51,6 +51,7 @@ import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
+import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -101,4 +102,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0067_data_copies': dataCopies(capabilities),
   '0068_heard_at': heardAt(),
   '0070_instance_fields': instanceFields(capabilities),
+  '0071_on_node_lost_set': onNodeLostSet(),
 });
