@@ -1,6 +1,6 @@
 /**
- * What visitors notice when a machine stops, with default settings: three machines, real agents and
- * the real proxy, 50 requests a second.
+ * Measures the effect of a machine that stops on its visitors, with default settings: three
+ * machines, real agents and the real proxy, 50 requests a second.
  *
  * - One instance whose data another machine has by `data_copies`: time from the power cut to the
  *   next 200, and bytes that were copied.
