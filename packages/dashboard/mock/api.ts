@@ -10,7 +10,7 @@ import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
 import type { Node } from '@berth/wire/node';
-import type { Project } from '@berth/wire/project';
+import { isScaledToZero, type Project } from '@berth/wire/project';
 import type { Route } from '@berth/wire/route';
 import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
 import type { SystemReadiness } from '@berth/wire/system';
@@ -180,9 +180,21 @@ function scale(call: Call): Project {
   if (unknown.length > 0) throw new Refusal('validation', `no process ${unknown.join(', ')}`);
   return changeProject(call, (of) => {
     const count = Number(call.body['web']);
+    const wasAtZero = isScaledToZero(of);
     of.processes = [{ name: 'web', count }];
     const running = call.world.deployment(of.running_deployment_id ?? '');
     if (running === undefined) return;
+    if (count === 0) {
+      Object.assign(running, {
+        instances: [],
+        health: null,
+        waiting: 'the project is scaled to 0; scale it up to serve again',
+      });
+      of.stopped = true;
+      return;
+    }
+    if (wasAtZero) Object.assign(of, { stopped: false });
+    if (!of.stopped) running.waiting = null;
     const kept = running.instances.filter(({ state }) => state !== 'lost').slice(0, count);
     const node = call.world.nodes.find(({ role }) => role === 'deploy') ?? null;
     for (let number = kept.length + 1; number <= count; number++)
