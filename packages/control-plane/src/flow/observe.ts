@@ -240,7 +240,7 @@ function withOthers(
 }
 
 /** Returns whether the node is online and might still have the container. */
-const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
+export const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts): boolean =>
   isOnline(node, now, limits) &&
   (node.observed_at === null || node.containers.some((c) => c.id === containerId));
 

@@ -18,6 +18,7 @@ import type { EventOf } from './events.ts';
 import { isFirstLost, nameOf, publishServers, wantedCount } from './instance-route.ts';
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
+import { stillHas } from './observe.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
@@ -35,7 +36,9 @@ export function observedInstance(
   const instance = draft
     .instances(d)
     .find((one) =>
-      container === null ? one.id === event.instance_id : isContainerOf(one, container, node_id),
+      container === null
+        ? one.id === event.instance_id
+        : isContainerOf(one, container, node_id) || isSameContainer(one, container),
     );
   if (instance === undefined) {
     if (container === null) return event.instance_id !== undefined;
@@ -44,12 +47,46 @@ export function observedInstance(
     return true;
   }
   if (instance.node_id !== node_id) {
-    if (container !== null) sweepInstance(draft, d, { container, node_id });
+    if (container !== null) instanceElsewhere(draft, d, instance, { container, node_id });
     return true;
   }
   if (instance.state !== 'starting' && instance.state !== 'draining')
     judgeInstance(draft, d, instance, container);
   return true;
+}
+
+/** A machine that was renamed reports its containers under another node. */
+const isSameContainer = (
+  { container_id }: Pick<InstanceRecord, 'container_id'>,
+  { id }: Pick<ObservedContainer, 'id'>,
+): boolean => container_id !== null && container_id === id;
+
+/**
+ * Handles a container of an instance on a node that the instance is not assigned to. If it is the
+ * instance's own container and the assigned node no longer reports it, the machine was renamed:
+ * the instance moves to the new node (as the first one in observe.ts). Other containers end.
+ */
+function instanceElsewhere(
+  draft: Draft,
+  d: DeploymentRecord,
+  instance: InstanceRecord,
+  { container, node_id }: { container: ObservedContainer; node_id: string },
+): void {
+  if (!isSameContainer(instance, container)) return sweepInstance(draft, d, { container, node_id });
+  const [own, node] = [draft.node(instance.node_id), draft.node(node_id)];
+  if (node === undefined || instance.container_id === null) return;
+  if (own !== undefined && (own.has_secret || stillHas(own, instance.container_id, draft.facts)))
+    return;
+  const moved = { ...instance, node_id, host_port: container.host_port ?? instance.host_port };
+  draft.putInstance(moved);
+  draft.addLine(
+    d,
+    'node_changed',
+    `${node.hostname} (${node.host_ip}) now reports the container of instance ${moved.number}, ` +
+      `and ${own?.hostname ?? 'a deleted node'} does not; the route follows`,
+  );
+  if (isExpectedThere(moved)) judgeInstance(draft, d, moved, container);
+  publishServers(draft, d);
 }
 
 /** Returns whether the node of the instance should report its container. */

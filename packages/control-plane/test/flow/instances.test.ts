@@ -988,6 +988,41 @@ describe('a container that does not serve', () => {
       ['n2', 2],
     ]);
   });
+  it('a renamed machine keeps its instance: the route follows, and no container ends', () => {
+    const d = on.running();
+    const servers = [{ instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 }];
+    const heir = node({ id: 'n9', hostname: 'new-name', host_ip: '10.0.0.9' });
+    const seen = (own: Partial<(typeof NODES)[number]> | null, of = instance()): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n9', container: container(of) },
+        world({
+          live: [d],
+          project: counted(2),
+          route: { ...routeTo(d), servers },
+          instances: [of],
+          nodes: [
+            NODES[0] as Facts['nodes'][number],
+            ...(own === null ? [] : [{ ...(NODES[1] as Facts['nodes'][number]), ...own }]),
+            heir,
+          ],
+        }),
+      );
+    const there = { observed_at: 1, last_seen_at: NOW };
+    for (const plan of [seen({ ...there, containers: [] }), seen(null)]) {
+      expect(retireTasks(plan)).toEqual([]);
+      expect(put(plan)).toMatchObject([{ id: 'i2', node_id: 'n9', state: 'serving' }]);
+      expect(addresses(plan)).toEqual(['10.0.0.1:32002', '10.0.0.9:33002']);
+    }
+    // One that was the first: its container has no label of an instance.
+    expect(put(seen(null, instance({ labelled: false })))).toMatchObject([{ node_id: 'n9' }]);
+    // The old node still has it, or a renamed machine would have its secret: nothing happens.
+    for (const own of [
+      { ...there, containers: [container(instance())] },
+      { ...there, containers: [], has_secret: true },
+    ])
+      expect(isEmptyPlan(seen(own))).toBe(true);
+  });
   it('a container of an ended instance is removed', () => {
     const d = on.running();
     const plan = advance(
