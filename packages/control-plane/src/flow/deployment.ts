@@ -1052,6 +1052,8 @@ function instanceTaskEnded(
   event: EventOf<'task_reported'> | EventOf<'task_lost'>,
 ): void {
   if (event.type === 'task_reported') addNotes(draft, d, event.report);
+  if (d.status === 'deploying' && d.cancel_requested_at !== null)
+    return leave(draft, d, 'cancelled', null, 'a node stopped the deployment');
   const end = instanceEnded(draft, d, event);
   if (end.kind === 'failed' && d.status === 'deploying') return fail(draft, d, end.error);
   if (end.kind !== 'answers') return refreshHealth(draft, d);
@@ -1461,8 +1463,8 @@ function cancelNow(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Asks the agent to cancel the task that it has claimed. The deployment ends when the agent reports
- * or its lease expires, so no container is left behind.
+ * Asks the agents to cancel the tasks that they have claimed, one for each instance. The deployment
+ * ends when the first one reports or its lease expires.
  */
 function cancelTask(draft: Draft, d: DeploymentRecord): void {
   if (d.cancel_requested_at !== null) return;
@@ -1471,12 +1473,13 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
       'wrong_state',
       'its route is already published, so it can no longer be cancelled',
     );
-  const task = draft.openTasks(d).find((t) => t.kind !== 'retire');
-  const canCancel = isBerthAgent(draft.node(task?.node_id ?? null));
-  if (task?.kind === 'deploy' && !canCancel)
+  const tasks = draft.openTasks(d).filter((t) => t.kind !== 'retire');
+  const canCancel = tasks.every((t) => isBerthAgent(draft.node(t.node_id)));
+  if (tasks.some(({ kind }) => kind === 'deploy') && !canCancel)
     throw new DomainError('wrong_state', 'the agent of its node does not support cancellation');
-  if (task === undefined || task.attempt === 0 || !canCancel) return cancelNow(draft, d);
-  draft.task({ id: task.id, attempt: task.attempt, requestCancel: true });
+  const claimed = tasks.filter(({ attempt }) => attempt > 0);
+  if (claimed.length === 0 || !canCancel) return cancelNow(draft, d);
+  for (const { id, attempt } of claimed) draft.task({ id, attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
   draft.addLine(
     d,

@@ -930,6 +930,34 @@ describe('a drained node', () => {
   });
 });
 
+describe('a cancellation while instances start', () => {
+  const first = task('deploy', { id: 't1', node_id: 'n1', attempt: 1 });
+  const second = { ...taskOf(instance({ state: 'starting' })), attempt: 1 };
+  const agents = NODES.map((one) => ({ ...one, agent_version: '0.2.0' }));
+  const starting = instance({ state: 'starting', host_port: null, container_id: null });
+  it('asks every agent that has a task', () => {
+    const d = on.deploying();
+    const there = { live: [d], instances: [starting], nodes: agents };
+    const both = advance(d, { type: 'cancel' }, world({ ...there, tasks: [first, second] }));
+    expect(both.changeTasks.map(({ id }) => id)).toEqual(['t1', 't-i2']);
+    // The first instance answers already.
+    const one = advance(d, { type: 'cancel' }, world({ ...there, tasks: [second] }));
+    expect(one.changeTasks.map(({ id }) => id)).toEqual(['t-i2']);
+    expect(stateOf(one, 'd2')).toBeNull();
+  });
+  it('the report of any instance ends the deployment, and no other node is tried', () => {
+    const d = on.deploying({ cancel_requested_at: NOW });
+    const failed = { error: { code: 'cancelled', message: 'cancelled' } };
+    const plan = advance(
+      d,
+      reported(starting, { status: 'failed', result: failed, host_port: null }),
+      world({ live: [d], instances: [starting], nodes: agents, tasks: [second] }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('cancelled');
+    expect(deployTasks(plan)).toEqual([]);
+  });
+});
+
 describe('a container that does not serve', () => {
   it('leaves the route, makes the project degraded, and comes back', () => {
     const d = on.running();
