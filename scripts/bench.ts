@@ -10,6 +10,7 @@ import { benchDashboard } from '../bench/dashboard.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
+import { benchFailover } from '../bench/failover.ts';
 import { benchLogs } from '../bench/logs.ts';
 import { benchPush } from '../bench/push.ts';
 import { benchRoutes } from '../bench/routes.ts';
@@ -26,6 +27,8 @@ const { values: options, positionals: wanted } = parseArgs({
     floor: { type: 'boolean', default: false },
     /** The agents of `agents` send no beats. */
     'no-beats': { type: 'boolean', default: false },
+    /** Number of redeployments of `failover`. */
+    redeployments: { type: 'string', default: '10' },
   },
 });
 const agents = (): Promise<string[]> =>
@@ -46,6 +49,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
+  failover: () => benchFailover(Number(options.redeployments)),
   dashboard: benchDashboard,
 };
 

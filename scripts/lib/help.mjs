@@ -66,6 +66,8 @@ export const SCRIPTS = {
       '--agents': 'NUMBER of agents (10000)',
       '--profile': 'FILE: CPU profile of the control plane of `agents`',
       '--floor': '`agents` also measures a bare server',
+      '--no-beats': 'the agents of `agents` send no beats',
+      '--redeployments': 'NUMBER of redeployments of `failover` (10)',
     },
   },
   'sim.ts': {

@@ -99,6 +99,8 @@ const SHORT = {
   PROBE_TIMEOUT: '20s',
   ROUTE_TIMEOUT: '20s',
   OFFLINE_AFTER: '40s',
+  // A test of failover sets it; in the others a silent node keeps its projects.
+  FAILOVER_AFTER: 'none',
 };
 /**
  * The same size on each node, so that placement does not depend on the free space of this machine's

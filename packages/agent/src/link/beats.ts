@@ -53,7 +53,8 @@ export function createBeats({ client, nodeId, onUnknown, log, signal }: BeatDeps
       interval = seconds;
       clearInterval(timer);
       if (seconds === undefined) return;
-      const ms = seconds * 1000;
+      // A third of FAILOVER_AFTER can have a fraction, which AbortSignal.timeout refuses.
+      const ms = Math.max(1, Math.round(seconds * 1000));
       void beat(ms);
       timer = setInterval(() => void beat(ms), ms);
       timer.unref();

@@ -57,6 +57,12 @@ it('takes another interval, and ends if an answer names none', async () => {
   await vi.advanceTimersByTimeAsync(60_000);
   expect(calls).toHaveLength(4);
 });
+it('takes an interval that is no whole number of milliseconds: a third of 10 s', async () => {
+  const sender = beats();
+  sender.every(10 / 3);
+  await vi.advanceTimersByTimeAsync(3_333);
+  expect(calls).toHaveLength(2);
+});
 it('a beat that hangs does not delay the next one', async () => {
   answer = () => new Promise(() => {});
   beats().every(10);
