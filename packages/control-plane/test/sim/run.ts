@@ -69,6 +69,8 @@ export type RunOptions = {
   scales?: number;
   /** Share of the acts of scaling in which machines become silent. Default: 0.3. */
   losses?: number;
+  /** Share of the scales that go to 0. Default: 0. */
+  zeros?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
    * projects on one or two nodes whose engines choose all ports, and the first project is
@@ -131,6 +133,7 @@ export async function run({
   takesPorts = false,
   scales = 0,
   losses = 0.3,
+  zeros = 0,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -306,6 +309,7 @@ export async function run({
         random: scaleChance,
         silentMs: isDoubled ? null : failoverMs,
         losses,
+        zeros,
       });
       let isPrepared = false;
       void scaling.prepare().then(() => (isPrepared = true));

@@ -4,6 +4,9 @@
  * decisions of the seed as they are.
  */
 import type { History } from '@berth/testbed/history';
+import { isScaledToZero } from '@berth/wire/project';
+import { DomainError } from '../../src/domain/platform/errors.ts';
+import type { Driver } from '../../src/flow/driver.ts';
 import type { Agent } from './agent.ts';
 import type { ControlPlane } from './front.ts';
 import type { Network } from './network.ts';
@@ -35,17 +38,23 @@ export function createScaling(deps: {
   silentMs: number | null;
   /** Share of the acts in which machines become silent. */
   losses: number;
+  /** Share of the scales that go to 0. */
+  zeros: number;
 }): Scaling {
-  const { world, history, controlPlane, network, agents, projects, random, silentMs } = deps;
+  const { world, history, controlPlane, network, agents, projects, random, silentMs, zeros } = deps;
   const life: Life = { name: 'people who scale', alive: true };
   const heal: (() => void)[] = [];
 
   async function scale(project: string): Promise<void> {
-    const count = random.int(1, MAX_COUNT);
+    const count = zeros > 0 && random.chance(zeros) ? 0 : random.int(1, MAX_COUNT);
     history.record({ type: 'scaling', project, count, drain_ms: SCALED_DRAIN_S * 1_000 });
+    if (count === 0) history.record({ type: 'stopping', project });
     await controlPlane.ask(life, async ({ stores, driver }) => {
       const processes = [{ name: 'web', count }];
+      const before = await stores.projects.get(project);
       await stores.projects.patch(project, { processes }, world.now());
+      if (count > 0 && before.stopped_at !== null && isScaledToZero(before))
+        await startAgain(driver, project);
       // A control plane that dies here leaves the rest to its loop.
       if (random.chance(0.2)) return;
       const running = (await stores.projects.runningDeployments([project])).get(project);
@@ -130,6 +139,22 @@ export function createScaling(deps: {
         }
     },
   };
+}
+
+/** Starts a project that was scaled to 0, as api/routes/projects.ts does. */
+async function startAgain(driver: Pick<Driver, 'request'>, projectId: string): Promise<void> {
+  await driver
+    .request({
+      projectId,
+      commit: null,
+      note: null,
+      rollbackOf: { find: 'last' },
+      idempotency: null,
+      trigger: 'start',
+    })
+    .catch((error: unknown) => {
+      if (!(error instanceof DomainError)) throw error;
+    });
 }
 
 /** Refused changes and lost answers. */
