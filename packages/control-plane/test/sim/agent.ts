@@ -535,8 +535,7 @@ export function createAgent(deps: AgentDeps): Agent {
           : engine.disk.mount(payload.project_id, payload.volumes);
       const isNew = container === undefined;
       if (isNew && copy === null) {
-        const served = others.find((c) => c.deployment === payload.replaces);
-        if (served !== undefined && run.stop !== 'lost') startAgain(served);
+        if (run.stop !== 'lost') startServed(others, payload);
         return failed('volume_missing');
       }
       container ??= engine.run(
@@ -565,8 +564,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const now = engine.list().find((c) => c.id === id);
       if (!healthy || now === undefined || !now.running) {
         undo();
-        const served = others.find((c) => c.deployment === payload.replaces);
-        if (served !== undefined && run.stop !== 'lost') startAgain(served);
+        if (run.stop !== 'lost') startServed(others, payload);
         return failed(run.stop === null ? 'container_exited' : 'cancelled');
       }
       engine.keepUp(id);
@@ -586,6 +584,14 @@ export function createAgent(deps: AgentDeps): Agent {
         },
         discard: undo,
       };
+    }
+
+    /** Starts all containers of the version that served (agent/tasks/recreate.ts). */
+    function startServed(
+      others: readonly Container[],
+      { replaces }: TaskRecord<'deploy'>['payload'],
+    ): void {
+      for (const c of others) if (c.deployment === replaces) startAgain(c);
     }
 
     function startAgain(container: Container): void {
