@@ -6,6 +6,7 @@ import {
   type HeardNode,
   silentNodes,
 } from '../../src/domain/nodes/failover.ts';
+import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 
 const S = 1_000;
 const HOUR = 3_600 * S;
@@ -71,6 +72,28 @@ test.each<[string, HeardNode[], string[]]>([
     ['a held 2/3', 'b held 2/3'],
   ],
 ])('%s', (_, nodes, expected) => expect(judged(nodes)).toEqual(expected));
+
+test('an overdue node gets no new work: also under the brake, and a slower agent not at once', async () => {
+  const heard = [
+    node('a', 40),
+    node('b', 40),
+    contractOnly('c', 40),
+    older('d', 120),
+    node('e', 1),
+  ];
+  const watch = createFailoverWatch({
+    nodes: { heardNodes: async () => heard },
+    uptime: { now: async () => ({ at: AT, since: 0 }) },
+    limits: LIMITS,
+    now: () => AT,
+  });
+  expect([...watch.overdue()]).toEqual([]);
+  expect((await watch.silent()).every(({ brake }) => brake !== null)).toBe(true);
+  expect([...watch.overdue()]).toEqual(['a', 'b', 'd']);
+  heard.splice(0, 4);
+  await watch.silent();
+  expect([...watch.overdue()]).toEqual([]);
+});
 
 describe('a control plane that was away', () => {
   const nodes = [node('a', 4 * 3_600), node('b', 1)];
