@@ -6,8 +6,13 @@ type Container = Of<'container'>;
 /** Time in which a committed route reaches the configuration of every control plane. */
 const PUBLISHED_MS = 2_000;
 
+/** An agent lists its containers more often. */
+const LISTED_MS = 30_000;
+
 type Seen = {
   containers: Map<string, Container>;
+  /** When an agent last listed the container of a node at an address. */
+  listed: Map<string, number>;
   /** The deployments that agents reported at each address of a project. */
   reported: Map<string, Set<string>>;
   /** Servers of each project at each proxy now. */
@@ -25,6 +30,7 @@ export function checkInstances(facts: HistoryFacts): void {
   const { history, end } = facts;
   const seen: Seen = {
     containers: new Map(),
+    listed: new Map(),
     reported: new Map(),
     served: new Map(),
     asked: new Map(),
@@ -46,6 +52,7 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
     case 'reporting':
     case 'observing':
       if (e.address !== null) upsert(seen.reported, `${e.project} ${e.address}`).add(e.deployment);
+      if (e.type === 'observing') seen.listed.set(`${e.node} ${e.address}`, e.at);
       return;
     case 'polled':
       seen.asked.set(e.proxy, e.asked);
@@ -138,7 +145,11 @@ function checkCounts({ all, broken, isGone }: HistoryFacts, seen: Seen, at: numb
   const running = groupBy([...seen.containers.values()], (c) => c.deployment);
   for (const { project, deployment, count, isAble } of all('wants')) {
     if (isGone(project, at)) continue;
-    const there = (running.get(deployment) ?? []).filter((c) => !isGone(c.node, at));
+    // A renamed machine has another node, and its containers keep the one that started them.
+    const there = (running.get(deployment) ?? []).filter(
+      (c) =>
+        !isGone(c.node, at) || at - (seen.listed.get(`${c.node} ${c.address}`) ?? 0) < LISTED_MS,
+    );
     if (there.length > count || (isAble && there.length < count))
       broken(
         'count-kept',
