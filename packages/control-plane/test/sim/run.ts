@@ -458,7 +458,10 @@ export async function run({
 
     /** Returns how many instances each running project wants, and whether they serve. */
     async function wanted(stores: AllStores): Promise<Wanted[]> {
-      const projects = await stores.projects.getMany([...people.projects.keys()]);
+      // A deletion can get lost with its control plane. People forget the project anyway.
+      const scaled = events.flatMap((e) => (e.type === 'scaling' ? [e.project] : []));
+      const ids = new Set([...people.projects.keys(), ...scaled]);
+      const projects = await stores.projects.getMany([...ids]);
       const running = await stores.projects.runningDeployments(projects.map(({ id }) => id));
       const nodes = await stores.nodes.all('deploy');
       const newest = Math.max(...nodes.map((node) => node.last_seen_at));
