@@ -122,7 +122,7 @@ import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
-import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
+import { canRestart, reasonToWait, restartStopped, stoppedByTask } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
 import { isAtRest, isProjectStopped, refreshRest, stoppedRoute, stopRunning } from './stop.ts';
 import {
@@ -1006,6 +1006,7 @@ function deployReported(
   volumesMounted(draft, d);
   const phases = started(d.phases, task, draft.facts.now);
   draft.set(d, { host_port, container_id: answering.container_id, datasets, phases });
+  stoppedByTask(draft, d, task, 'completed');
   if ((task.payload as DeployPayload).replace === 'recreate') {
     const { choices } = placeOthers(draft, answering, questionAgain(draft, answering, []), node);
     // The count or the nodes changed meanwhile: the old version is down, so start what has a node.
@@ -1321,6 +1322,7 @@ function taskLost(
     task.kind === 'deploy' ? started(stored.phases, task, now, false) : built(stored.phases, task);
   const d = task.kind === 'deploy' || task.kind === 'build' ? { ...stored, phases } : stored;
   addCopied(draft, d, task);
+  if (task.kind === 'deploy') stoppedByTask(draft, d, task, 'unknown');
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null)
     return leave(draft, d, 'cancelled', null, `${name} did not confirm the cancellation in time`);

@@ -18,7 +18,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
-import type { TaskReport } from '@berth/wire/task';
+import type { DeployPayload, TaskReport } from '@berth/wire/task';
 import { finalName } from '../domain/projects/container-name.ts';
 import { presentNode } from '../domain/nodes/renamed-machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -266,6 +266,29 @@ function stop(
     'stopped_first',
     `asked to stop before ${reason}: two versions must never write at once`,
   );
+}
+
+/**
+ * Records that a deploy task with stop-first stopped the running version on its own node
+ * (`completed`), or may have stopped it: an agent that lost the task starts nothing again.
+ * `restartStopped` starts that version if the newer one does not go live, and clears the record if
+ * it still runs.
+ */
+export function stoppedByTask(
+  draft: Draft,
+  d: DeploymentRecord,
+  { node_id, attempt, payload }: TaskRecord,
+  end: 'completed' | 'unknown',
+): void {
+  if (attempt === 0 || (payload as DeployPayload).replace !== 'recreate') return;
+  const old = draft.facts.live.find(
+    (o) => o.id !== d.id && o.status === 'running' && o.node_id === node_id,
+  );
+  if (old === undefined || isStoppedFirst(old) || !isBerthAgent(draft.node(node_id))) return;
+  draft.set(old, {
+    stopped_first: end === 'completed' ? 'stopped' : 'asked',
+    ...waitingFor({ kind: 'stopped_first' }),
+  });
 }
 
 /** Records that the node has stopped the running version. */

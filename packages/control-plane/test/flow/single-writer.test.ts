@@ -53,6 +53,66 @@ const tick = (nodes: NodeFact[], over: Partial<Facts> = {}, d: DeploymentRecord 
 const why = (plan: Plan): string =>
   plan.storyLines.find((e) => e.kind === 'waiting')?.message ?? '';
 
+describe('the old version on the same node, which the task of the new one stopped', () => {
+  const deploying = on.deploying({ settings, node_id: 'n1' });
+  const work = task('deploy', {
+    node_id: 'n1',
+    attempt: 1,
+    payload: { replace: 'recreate' } as never,
+  });
+  const there = { live: [serves, deploying], nodes: [builder(), home()] };
+  it('is recorded when the new one answers, so that it starts again if the route fails', () => {
+    const answered = advance(
+      deploying,
+      {
+        type: 'task_reported',
+        task: work,
+        report: {
+          status: 'completed',
+          result: null,
+          host_port: 32_002,
+          container_id: 'k',
+        } as never,
+      },
+      facts(there),
+    );
+    expect(changeOf(answered, 'd1').stopped_first).toBe('stopped');
+    const published = on.published({
+      settings,
+      node_id: 'n1',
+      route_published_at: NOW - DEFAULT_LIMITS.routeMs - 1,
+    });
+    const stopped = { ...serves, stopped_first: 'stopped' as const };
+    const failed = advance(published, { type: 'tick' }, facts({ live: [stopped, published] }));
+    expect(stateOf(failed, 'd2')).toBe('failed');
+    // The next list shows that the new container is gone: the old one starts.
+    const exited = { ...running, state: 'exited', host_port: null };
+    const later = advance(
+      stopped,
+      { type: 'observed', node_id: 'n1', container: exited },
+      facts({
+        live: [stopped],
+        nodes: [home({ containers: [exited], observed_at: NOW })],
+        endedWork: [worked('n1')],
+      }),
+    );
+    expect(later.createTasks).toMatchObject([
+      { kind: 'retire', node_id: 'n1', payload: { start: 'd1' } },
+    ]);
+  });
+  it('is recorded when the task is lost: the agent starts nothing again', () => {
+    const lost = (attempt: number): Plan =>
+      advance(
+        deploying,
+        { type: 'task_lost', task: { ...work, attempt }, why: 'lease' },
+        facts(there),
+      );
+    expect(changeOf(lost(1), 'd1').stopped_first).toBe('asked');
+    // No agent had the task.
+    expect(changeOf(lost(0), 'd1').stopped_first).toBeUndefined();
+  });
+});
+
 describe('the node of the new version', () => {
   it('is the node of the old version despite better scores, because its agent stops the old version first', () => {
     const plan = tick([home({ free_storage: 1 }), away()]);

@@ -6,7 +6,7 @@
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { CAN_INSTANCES } from '@berth/wire/task';
-import { isSettled } from '@berth/wire/vocabulary';
+import { isSettled, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { webCount } from '../../src/domain/deployments/instance.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
@@ -413,12 +413,24 @@ export async function run({
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
+      if (isScaled && (await hasLeftover(stores, nodes))) return true;
       if (isScaled && (await wanted(stores)).some((one) => one.isAble && !one.isThere)) return true;
       return (
         open.length > 0 ||
         (await stores.hooks.waiting()).length > 0 ||
         (await stores.commitStatuses.countWaiting()).count > 0
       );
+    };
+    /** A lost removal of a container is tried again after a while, and longer each time. */
+    const hasLeftover = async (
+      stores: AllStores,
+      nodes: Awaited<ReturnType<AllStores['nodes']['all']>>,
+    ): Promise<boolean> => {
+      const listed = nodes.flatMap(({ containers }) =>
+        containers.flatMap(({ labels }) => labels[LABELS.deployment] ?? []),
+      );
+      const known = await stores.deployments.getMany([...new Set(listed)]);
+      return known.some(({ status, retry }) => isTerminal(status) && retry !== null);
     };
     const settle = async (): Promise<void> => {
       // The end is unknown in advance: check every 9 s, and allow several more rounds of

@@ -244,9 +244,12 @@ function checkStillNeeded(
     .get(e.deployment)
     ?.find((r) => r.sent > e.at && r.at < again && r.state === 'running' && r.node === e.node);
   // Two agents with one identity can each start a container: the losing attempt removes its own,
-  // and the other one serves.
+  // and the other one serves. Of several instances, another one can be on any node.
   const hasOther = [...seen.containers.values()].some(
-    (c) => c.deployment === e.deployment && c.node === e.node && c.container !== e.container,
+    (c) =>
+      c.deployment === e.deployment &&
+      (c.node === e.node || overview.scaled.has(e.project)) &&
+      c.container !== e.container,
   );
   if (alive !== undefined && !hasOther)
     broken(
