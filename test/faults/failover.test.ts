@@ -70,8 +70,13 @@ describe.skipIf(reason !== undefined)(
         expect(await one.story()).toContainEqual(
           expect.stringMatching(new RegExp(`^web 1 moves from ${home.name} to node-\\d; `)),
         );
+        // The old container is removed after the new one answered: no visitor notices the return.
+        const returning = one.load();
         await up(home);
         await whole();
+        const returned = await returning.stop();
+        note('return of that machine', returned);
+        expect(returned).toMatchObject(clean);
         expect((await one.home()).name).not.toBe(home.name);
       },
       6 * MINUTE,

@@ -57,6 +57,21 @@ test.each<[string, HeardNode[], string[]]>([
     ['a held 2/3', 'b held 2/3'],
   ],
   [
+    'two of three cut at once, whose last beats are an interval apart',
+    [node('a', 30), node('b', 20), node('c', 9)],
+    ['a held 2/3'],
+  ],
+  [
+    'a node whose beat is late by little does not hold',
+    [node('a', 30), node('b', 14), node('c', 9)],
+    ['a'],
+  ],
+  [
+    'a contract-only node may be silent between two requests',
+    [node('a', 30), contractOnly('b', 29), node('c', 1)],
+    ['a'],
+  ],
+  [
     'a node that went silent two hours earlier does not count',
     [node('a', 2 * 3_600), node('b', 40), node('c', 1)],
     ['a', 'b'],

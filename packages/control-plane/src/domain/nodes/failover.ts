@@ -48,6 +48,12 @@ const HOUR_MS = 3_600_000;
 /** The clocks of two control planes differ by less. */
 const CLOCKS_DIFFER_MS = 5_000;
 
+/**
+ * The brake also counts nodes that become overdue within so many beats: the last beats of nodes
+ * that are cut at once are up to one interval apart, and the first must not move meanwhile.
+ */
+const BEATS_MISSED = 1.5;
+
 /** Silence in ms that counts while FAILOVER_AFTER is `none`, for a person who moves instances. */
 const BY_HAND_MS = 30_000;
 
@@ -66,11 +72,15 @@ export function silentNodes(
     return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
   });
   const silent = heard.filter(({ silentMs }) => silentMs >= afterMs);
+  const beatsMs = BEATS_MISSED * beatSeconds(failoverMs) * 1_000;
+  const counted = heard.filter(
+    ({ node, silentMs }) => silentMs >= (node.beats ? afterMs - beatsMs : afterMs),
+  );
   return silent
     .map(({ node: { id, hostname, beats }, last, silentMs }) => {
       const isTogether = (other: { last: number }): boolean => other.last >= last - HOUR_MS;
       const all = heard.filter(isTogether).length;
-      const silentTogether = silent.filter(
+      const silentTogether = counted.filter(
         (other) => isTogether(other) && other.last <= last + HOUR_MS,
       ).length;
       const isHeld = failoverMs !== null && silentTogether >= 2 && silentTogether * 2 > all;
