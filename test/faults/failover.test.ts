@@ -187,6 +187,7 @@ describe.skipIf(reason !== undefined)(
         const [other] = world.nodes.filter(({ name }) => name !== home.name);
         const before = await one.story();
         const cut = [home, other as ManyNodesNode];
+        const load = one.load();
         await Promise.all(cut.map((node) => node.partition()));
         await Promise.all(cut.map(isSilent));
         const node = { id: home.nodeId };
@@ -201,9 +202,14 @@ describe.skipIf(reason !== undefined)(
         const answer = await world.api.call('failoverNode', { params: node, body: {} });
         expect(answer.moved).toContainEqual(expect.objectContaining({ project: 'one', number: 1 }));
         const back = await one.nextAnswer();
-        figures.push(`two of three cut: next 200 ${seconds(back)} after the command`);
+        const report = await load.stop();
+        note('two of three cut', report, `next 200 ${seconds(back)} after the command`);
+        const returning = one.load();
         await Promise.all(cut.map((one_) => one_.heal()));
         await whole();
+        const returned = await returning.stop();
+        note('return of both', returned);
+        expect(returned).toMatchObject(clean);
       },
       5 * MINUTE,
     );
@@ -247,6 +253,7 @@ describe.skipIf(reason !== undefined)(
       'a failover whose target stops too starts on the third machine',
       async () => {
         const home = await one.home();
+        const load = one.load();
         await home.kill();
         const target = await waitFor(
           'the new instance has a machine',
@@ -266,7 +273,8 @@ describe.skipIf(reason !== undefined)(
           .call('failoverNode', { params: { id: target.nodeId }, body: {} })
           .catch(() => undefined);
         const back = await one.nextAnswer();
-        figures.push(`the target stops too: next 200 ${seconds(back)} after the command`);
+        const report = await load.stop();
+        note('the target stops too', report, `next 200 ${seconds(back)} after the command`);
         const last = await one.home();
         expect([home.name, target.name]).not.toContain(last.name);
         await Promise.all([up(home), up(target)]);
