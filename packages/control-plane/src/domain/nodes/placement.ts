@@ -180,12 +180,15 @@ function checksOf(
 function machineChecks(machine: MachineNeeds | null, limits: Limits): readonly Check[] {
   if (machine === null) return [];
   // Read once and not for each node, because there can be 10,000 nodes.
-  const labels = Object.entries(machine.requires.labels ?? {});
+  const labels = Object.entries(machine.requires.labels ?? {}).map(([label, required]) => ({
+    label,
+    required,
+    equal: new Map<string | null, Refusal>(),
+  }));
   const devices = Object.entries(machine.requires.devices ?? {});
-  const equal = new Map<string, Refusal>();
   const { arch } = machine.requires;
   const checks: Check[] = [];
-  if (labels.length > 0) checks.push((node) => withoutLabel(node, labels, equal));
+  if (labels.length > 0) checks.push((node) => withoutLabel(node, labels));
   if (arch !== undefined) checks.push((node) => withoutArch(node, arch));
   if (machine.memory !== null || devices.length > 0)
     checks.push((node) => withoutRoom(node, machine, devices, limits));
@@ -237,18 +240,16 @@ const withoutVolumes = (node: NodeRecord, home: string): Refusal | null =>
 const otherArch = ({ arch }: NodeRecord, image: string): Refusal | null =>
   arch === null || arch === image ? null : { kind: 'other_arch', arch, image };
 
-function withoutLabel(
-  node: NodeRecord,
-  labels: readonly (readonly [string, string])[],
-  equal: Map<string, Refusal>,
-): Refusal | null {
-  for (const [label, required] of labels) {
+/** `equal`: the refusals so far, by the node's value of the label. */
+type RequiredLabel = { label: string; required: string; equal: Map<string | null, Refusal> };
+
+function withoutLabel(node: NodeRecord, labels: readonly RequiredLabel[]): Refusal | null {
+  for (const { label, required, equal } of labels) {
     const value = labelOf(node, label);
     if (value === required) continue;
     // Nodes with the same value share one refusal, which makes it cheap to count them.
-    const key = `${label} ${value ?? ''}`;
-    const refusal = equal.get(key) ?? { kind: 'other_label', label, required, value };
-    equal.set(key, refusal);
+    const refusal = equal.get(value) ?? { kind: 'other_label', label, required, value };
+    equal.set(value, refusal);
     return refusal;
   }
   return null;
@@ -456,13 +457,26 @@ export function chooseMore(
 ): Choice[] {
   const ranking = rank(question, nodes, context);
   const instances = new Map(taken);
+  // By position: a lookup by id for each of 10,000 nodes and each instance costs more.
+  const counts = new Int32Array(nodes.length);
+  if (mode === 'nodes')
+    for (let i = 0; i < nodes.length; i++) counts[i] = instances.get(nodes[i]?.id ?? '') ?? 0;
+  const refuse = (): Ranking => ({ ...ranking, refusals: refuseFull(ranking, instances) });
+  let present = refuse();
+  let summary = summaryOf(present);
   return Array.from({ length: count }, () => {
-    const refusals = refuseFull(ranking, instances);
-    const present = { ...ranking, refusals };
-    const winner = leastTaken(present, mode === 'pack' ? new Map() : instances);
+    const winner = leastTaken(present, counts);
+    const choice = choiceOf({ ...present, winner }, summary);
     const id = nodes[winner]?.id;
-    if (id !== undefined) instances.set(id, (instances.get(id) ?? 0) + 1);
-    return choiceOf({ ...present, winner });
+    if (id === undefined) return choice;
+    const onNode = (instances.get(id) ?? 0) + 1;
+    instances.set(id, onNode);
+    if (mode === 'nodes') counts[winner] = onNode;
+    if (onNode === MAX_INSTANCES_ON_NODE) {
+      present = refuse();
+      summary = summaryOf(present);
+    }
+    return choice;
   });
 }
 
@@ -484,15 +498,12 @@ function refuseFull(
 }
 
 /** Returns the position of the best eligible node among those with the fewest instances. */
-function leastTaken(
-  { nodes, refusals, order }: Ranking,
-  instances: ReadonlyMap<string, number>,
-): number {
+function leastTaken({ nodes, refusals, order }: Ranking, counts: Int32Array): number {
   let best = -1;
   let fewest = Number.POSITIVE_INFINITY;
   for (let i = 0; i < nodes.length; i++) {
     if (refusals[i] !== null) continue;
-    const count = instances.get(nodes[i]?.id ?? '') ?? 0;
+    const count = counts[i] as number;
     if (best === -1 || count < fewest || (count === fewest && order(i, best) < 0)) {
       best = i;
       fewest = count;
@@ -519,19 +530,21 @@ export function choose(
   return choiceOf(rank(question, nodes, context));
 }
 
-function choiceOf(ranking: Ranking): Choice {
-  const { nodes } = ranking;
-  const named = namedOf(ranking);
-  const { eligible, refused } = countOthers(ranking, named);
+function choiceOf(ranking: Ranking, summary: Summary = summaryOf(ranking)): Choice {
+  const { nodes, winner } = ranking;
+  const { best, refused } = summary;
+  const isAdded = winner !== -1 && !best.includes(winner);
+  const named = isAdded ? [...best, winner] : best;
+  const eligible = summary.eligible - (isAdded ? 1 : 0);
   const isComplete = eligible === 0 && refused.length === 0;
   return {
     placement: {
-      items: [...named].map((position) => rowOf(ranking, position)),
+      items: named.map((position) => rowOf(ranking, position)),
       winner: nodes[ranking.winner]?.id ?? null,
       ...defined({ left_out: isComplete ? undefined : { eligible, refused: byText(refused) } }),
     },
     refusals: {
-      named: [...named].flatMap((position) => {
+      named: named.flatMap((position) => {
         const refusal = ranking.refusals[position] ?? null;
         const hostname = nodes[position]?.hostname ?? '';
         return refusal === null ? [] : [{ hostname, refusal }];
@@ -541,8 +554,22 @@ function choiceOf(ranking: Ranking): Choice {
   };
 }
 
-/** Returns the positions of the best deploy nodes, best first, and of the winner. */
-function namedOf({ nodes, order, winner }: Ranking): ReadonlySet<number> {
+/** The part of a choice that does not depend on the winner, so further instances share it. */
+type Summary = {
+  /** Positions of the best deploy nodes, best first. */
+  best: readonly number[];
+  /** Number of the other nodes that can take the deployment. */
+  eligible: number;
+  /** Reasons of the other nodes that are refused. */
+  refused: Refusals['others'];
+};
+
+function summaryOf(ranking: Ranking): Summary {
+  const best = bestOf(ranking);
+  return { best, ...countOthers(ranking, new Set(best)) };
+}
+
+function bestOf({ nodes, order }: Ranking): readonly number[] {
   const best: number[] = [];
   for (let i = 0; i < nodes.length; i++) {
     if (nodes[i]?.role !== 'deploy') continue;
@@ -551,7 +578,7 @@ function namedOf({ nodes, order, winner }: Ranking): ReadonlySet<number> {
     best.splice(worse === -1 ? best.length : worse, 0, i);
     if (best.length > MAX_NAMED) best.pop();
   }
-  return new Set(winner === -1 ? best : [...best, winner]);
+  return best;
 }
 
 /** Counts the deploy nodes that are not in `named`: eligible nodes, and refused nodes by reason. */
