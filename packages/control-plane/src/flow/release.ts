@@ -35,7 +35,7 @@ const isAtOnce = (name: keyof ProjectSettings): boolean =>
   (AT_ONCE as readonly string[]).includes(name);
 
 /** Returns the settings only: a later version has columns of projects that are none. */
-const settingsOfProject = (project: ProjectRecord): ProjectSettings =>
+export const settingsOfProject = (project: ProjectRecord): ProjectSettings =>
   Object.fromEntries(
     Object.keys(ProjectPatch.properties).map((name) => [
       name,

@@ -6,13 +6,13 @@ import Sqlite from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskKind } from '@berth/wire/vocabulary';
+import { settingsOfProject } from '../../src/flow/release.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { emptyPlan, type NewTask, type Plan } from '../../src/domain/deployments/plan.ts';
 import type {
   DeploymentRecord,
   NodeRecord,
   ProjectRecord,
-  ProjectSettings,
   RouteRecord,
 } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
@@ -157,17 +157,6 @@ export const planFor = (
   ...more,
 });
 
-const settingsOf = ({
-  id: _,
-  name: _n,
-  flow_version: _f,
-  last_generation: _l,
-  deleting_at: _d,
-  created_at: _c,
-  updated_at: _u,
-  ...settings
-}: ProjectRecord): ProjectSettings => settings;
-
 export const deploymentOf = (
   project: ProjectRecord,
   id: string,
@@ -177,7 +166,7 @@ export const deploymentOf = (
   id,
   project_id: project.id,
   generation: project.last_generation + 1,
-  settings: settingsOf(project),
+  settings: settingsOfProject(project),
   created_at: NOW,
   state_since: NOW,
   ordinal: more.created_at ?? NOW,
