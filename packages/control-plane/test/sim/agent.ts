@@ -5,7 +5,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
-import type { CachedDataset, NodeDisk } from '@berth/wire/node';
+import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
 import { CAN_INSTANCES, type RetirePayload, type TaskReport } from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
@@ -195,7 +195,7 @@ export function createAgent(deps: AgentDeps): Agent {
           ...(deps.hasOwnSecret === true ? [NODE_SECRET] : []),
           ...(looks ? [LOOK_CAPABILITY] : []),
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
-          ...(deps.role === 'deploy' && deps.runsInstances ? [CAN_INSTANCES] : []),
+          ...(deps.role === 'deploy' && deps.runsInstances ? [CAN_INSTANCES, BEAT] : []),
         ],
         volumes: engine.disk.reported(),
         ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
@@ -654,10 +654,10 @@ export function createAgent(deps: AgentDeps): Agent {
       await sleep(random.int(10, 500));
       for (const c of old) engine.remove(c.id, 'task');
       if (typeof payload.start === 'string') {
-        const again = ours().find((c) => c.deployment === payload.start);
+        const again = ours().filter((c) => c.deployment === payload.start);
         // The engine may lack resources for a moment: the control plane must repeat the task.
-        if (again === undefined || random.chance(0.3)) return failed('container_start_failed');
-        startAgain(again);
+        if (again.length === 0 || random.chance(0.3)) return failed('container_start_failed');
+        for (const c of again) startAgain(c);
       }
       const keep =
         payload.keep === null

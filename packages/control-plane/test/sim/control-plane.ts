@@ -263,7 +263,6 @@ export function createControlPlane(deps: {
       log: LOG,
     });
     runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex });
-    watchSilence(mine, stores, driver);
   }
 
   const silentFor = (nodeId: string): number => monotonic() - (heard.get(nodeId) ?? servesSince);
@@ -283,31 +282,6 @@ export function createControlPlane(deps: {
         return driver.advance(id, event);
       },
     };
-  }
-
-  /** Stands for the loop `failover`: moves the instances of silent nodes, unless most are silent. */
-  function watchSilence(mine: Process, stores: AllStores, driver: Driver): void {
-    const { failoverMs } = deps;
-    if (failoverMs === null) return;
-    const look = async (): Promise<void> => {
-      const nodes = await stores.nodes.all('deploy');
-      const silent = nodes.filter(({ id }) => silentFor(id) >= failoverMs);
-      if (plant.hasBrake && silent.length >= 2 && silent.length * 2 > nodes.length) return;
-      for (const node of silent) {
-        const first = (await stores.deployments.servingOn(node.id)).filter(
-          (d) => d.status === 'running' && d.lost_since === null,
-        );
-        const others = (await stores.instances.onNode(node.id)).filter(
-          ({ state }) => state === 'serving' || state === 'unhealthy',
-        );
-        const ids = [...first.map(({ id }) => id), ...others.map((i) => i.deployment_id)];
-        for (const id of new Set(ids))
-          await driver.advance(id, { type: 'node_lost', node_id: node.id });
-      }
-    };
-    const again = (): void =>
-      world.after(PERIOD_MS, mine, () => void look().catch(surprised).finally(again));
-    again();
   }
 
   /**
@@ -349,12 +323,14 @@ export function createControlPlane(deps: {
         ...made,
         source,
         limits: LIMITS,
-        failover: createFailoverWatch({
-          ...made,
-          nodes: made.stores.nodes,
-          limits: LIMITS,
-          now: wall,
-        }),
+        failover: plant.watch(
+          createFailoverWatch({
+            ...made,
+            nodes: made.stores.nodes,
+            limits: { ...LIMITS, failoverMs: deps.failoverMs },
+            now: wall,
+          }),
+        ),
         probe,
         reach:
           probe === null
@@ -611,6 +587,7 @@ export function createControlPlane(deps: {
         const at = uptime.estimate();
         const { node, before, routesMoved } = await stores.nodes.register(body, now(), entry, at);
         heard.set(node.id, monotonic());
+        stores.nodes.heard(node.id, uptime.estimate().at);
         if (
           before === null ||
           now() - before.last_seen_at > LIMITS.offlineMs ||
@@ -634,6 +611,7 @@ export function createControlPlane(deps: {
       },
       tasks(nodeId) {
         heard.set(nodeId, monotonic());
+        stores.nodes.heard(nodeId, uptime.estimate().at);
         return stores.tasks.openFor(nodeId, now());
       },
       async start(id) {

@@ -10,6 +10,7 @@ import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { MoveWitness } from '../../src/domain/data/volume-copy.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/driver.ts';
+import type { FailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import type { World } from './world.ts';
 
 export type Plant = {
@@ -19,8 +20,7 @@ export type Plant = {
   source(source: ConfigSource): ConfigSource;
   /** Whether the engine chooses the ports of every container. */
   loosePorts: boolean;
-  /** Whether nothing moves while most nodes are silent. */
-  hasBrake: boolean;
+  watch(watch: FailoverWatch): FailoverWatch;
 };
 
 /** As in control-plane.ts, which imports from here. */
@@ -32,7 +32,7 @@ const NONE: Plant = {
   probe: (live) => live,
   source: (source) => source,
   loosePorts: false,
-  hasBrake: true,
+  watch: (watch) => watch,
 };
 
 type FactsOf = Awaited<ReturnType<AllStores['flow']['facts']>>;
@@ -630,7 +630,13 @@ export const PLANTS = {
   },
 
   /** Moves the instances of silent nodes although most nodes are silent. */
-  'failover without a brake': { ...NONE, hasBrake: false },
+  'failover without a brake': {
+    ...NONE,
+    watch: ({ silent, ...rest }) => ({
+      ...rest,
+      silent: async () => (await silent()).map((node) => ({ ...node, brake: null, isLost: true })),
+    }),
+  },
 
   /** Scales projects that write to volumes and datasets. */
   'writers are scaled': {

@@ -65,11 +65,11 @@ export type RunOptions = {
   restless?: boolean;
   /** Share of runs in which people change settings (changing.ts). Default: 0.4. */
   changes?: number;
-  /** Share of runs in which projects have several instances (scaling.ts). Default: 0. */
+  /** Share of runs in which projects have several instances (scaling.ts). Default: 0.4. */
   scales?: number;
   /** Share of the acts of scaling in which machines become silent. Default: 0.3. */
   losses?: number;
-  /** Share of the scales that go to 0. Default: 0. */
+  /** Share of the scales that go to 0. Default: 0.1. */
   zeros?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
@@ -131,9 +131,9 @@ export async function run({
   restless: isRestless = seed % 2 === 0,
   changes = 0.4,
   takesPorts = false,
-  scales = 0,
+  scales = 0.4,
   losses = 0.3,
-  zeros = 0,
+  zeros = 0.1,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
