@@ -50,7 +50,8 @@ describe.skipIf(reason !== undefined)(
       waitFor(
         `${node.name} is silent`,
         async () =>
-          (await world.api.call('getNode', { params: { id: node.nodeId } })).failover !== null,
+          ((await world.api.call('getNode', { params: { id: node.nodeId } })).failover ?? null) !==
+          null,
         { deadlineMs: MINUTE },
       );
     const idsOf = async (application: Application): Promise<string[]> =>
@@ -272,7 +273,7 @@ describe.skipIf(reason !== undefined)(
         const isHeld = async (): Promise<boolean> => {
           const params = { id: target.nodeId };
           const { failover } = await world.api.call('getNode', { params });
-          return failover !== null && failover.held && failover.waiting > 0;
+          return failover?.held === true && failover.waiting > 0;
         };
         const answers = async (): Promise<boolean> =>
           world
