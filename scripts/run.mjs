@@ -14,7 +14,14 @@ import { printLine } from './lib/progress.mjs';
 
 const signalNumbers = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 };
 /** These scripts use parts that only tests need. */
-const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts', 'backup-rounds.ts'];
+const WITH_TEST_PARTS = [
+  'test.ts',
+  'faults.ts',
+  'sim.ts',
+  'bench.ts',
+  'backup-rounds.ts',
+  'release.ts',
+];
 
 /**
  * Sets up, then runs a TypeScript file with Node 24. BERTH_CAPABILITIES holds the result of the

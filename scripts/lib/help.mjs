@@ -140,7 +140,7 @@ export const SCRIPTS = {
   },
   'release.ts': {
     name: 'release',
-    does: 'makes a version: checks, writes the number into each file, commits, sets the tag',
+    does: 'makes a version: writes the number, runs check and the slow tests, commits, sets the tag',
     words: 'VERSION: such as 0.2.0',
   },
   'docs.ts': { name: 'docs', does: 'writes the generated tables of docs/' },
