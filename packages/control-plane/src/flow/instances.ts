@@ -267,7 +267,8 @@ export function startElsewhere(
   draft.addLine(d, 'instance', `${why}: ${error.message}`);
   const isLive = d.status === 'running';
   const isTried = instance.losses.length >= draft.facts.limits.maxLosses;
-  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, { replaced: instance, avoid });
+  const replaced = isLive ? withPresentLosses(draft, instance) : instance;
+  const [choice] = isTried && !isLive ? [] : placesFor(draft, d, 1, { replaced, avoid });
   if (!isLive && (choice === undefined || choice.placement.winner === null)) {
     draft.removeInstance(instance.id);
     return { kind: 'failed', error };
@@ -282,7 +283,7 @@ export function startElsewhere(
   // The new try is another instance, so that a late container of the old try is not taken for it.
   draft.removeInstance(instance.id);
   const { number, losses } = instance;
-  startInstance(draft, d, { number, choice, mounts, losses: isTried ? losses.slice(-1) : losses });
+  startInstance(draft, d, { number, choice, mounts, losses: losses.slice(-MOST_LOSSES) });
   return { kind: 'nothing' };
 }
 
@@ -313,6 +314,22 @@ export function restartElsewhere(
   }
   publishServers(draft, d);
   return isPlaced;
+}
+
+/** An instance of a running version remembers so many failures. */
+const MOST_LOSSES = 8;
+const FIRST_PAUSE_MS = 60_000;
+const LONGEST_PAUSE_MS = 3_600_000;
+
+/**
+ * Returns the instance without failures that are long ago, so that a node where it failed is tried
+ * again: after a minute, and after twice the time with each further failure. An instance of a
+ * running version waits without a time limit.
+ */
+function withPresentLosses({ facts: { now } }: Draft, instance: InstanceRecord): InstanceRecord {
+  const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (instance.losses.length - 1));
+  const losses = instance.losses.filter(({ at }) => at <= now && now - at < pauseMs);
+  return { ...instance, losses };
 }
 
 /** Returns the nodes that lost an instance, so that no replacement goes to a silent node. */
@@ -433,7 +450,8 @@ function startMore(
 function startWaiting(draft: Draft, d: DeploymentRecord, avoid: Avoid): void {
   for (const waiting of draft.instances(d).filter(({ state }) => state === 'waiting')) {
     const mounts = pinnedMounts(draft, d);
-    const [choice] = placesFor(draft, d, 1, { replaced: waiting, avoid });
+    const replaced = withPresentLosses(draft, waiting);
+    const [choice] = placesFor(draft, d, 1, { replaced, avoid });
     if (mounts === null || choice === undefined) return;
     const { number, losses } = waiting;
     startInstance(draft, d, { number, choice, mounts, losses, waiting });

@@ -332,6 +332,35 @@ describe('scale', () => {
     const later = scaled(2, [waiting as InstanceRecord]);
     expect(deployTasks(later).map((t) => t.node)).toEqual(['n2']);
   });
+  it('what failed on its node is tried there again after a pause, which grows', () => {
+    const d = on.running();
+    const loss = (agoMs: number) => ({
+      node_id: 'n2',
+      at: NOW - agoMs,
+      error: { code: 'container_exited' as const, message: 'it ended' },
+    });
+    const seen = (...agoMs: number[]): Plan =>
+      advance(
+        d,
+        { type: 'scaled' },
+        world({
+          live: [d],
+          project: counted(2),
+          nodes: [
+            { ...(NODES[0] as Facts['nodes'][number]), schedulable: false },
+            NODES[1] as Facts['nodes'][number],
+          ],
+          instances: [
+            instance({ state: 'waiting', node_id: null, losses: agoMs.map(loss), host_port: null }),
+          ],
+        }),
+      );
+    expect(deployTasks(seen(30_000))).toEqual([]);
+    expect(deployTasks(seen(70_000)).map(({ node: at }) => at)).toEqual(['n2']);
+    expect(deployTasks(seen(200_000, 70_000))).toEqual([]);
+    expect(deployTasks(seen(200_000, 130_000)).map(({ node: at }) => at)).toEqual(['n2']);
+    expect(put(seen(200_000, 130_000))[0]?.losses).toHaveLength(2);
+  });
   it('a project that writes has one instance, whatever its count is', () => {
     const volumes = [{ name: 'data', mount_path: '/data' }];
     const writer = { ...d, settings: { ...d.settings, volumes } };
