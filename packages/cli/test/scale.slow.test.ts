@@ -2,7 +2,7 @@
 import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
 import { createProject, register } from '../../control-plane/test/api/harness.ts';
-import { countsOf, newestOf } from '../src/commands/instances.ts';
+import { countsOf, newestOf, usageOf } from '../src/commands/instances.ts';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
 const served = serveOnce();
@@ -168,4 +168,38 @@ test('the usage of an instance comes from its last two points of the last minute
   });
   expect(newestOf({ points, to: '2026-11-27T10:20:00Z' }, row)).toBeNull();
   expect(newestOf({ points, to: '2026-11-27T10:09:30Z' }, { deployment_id: 'another' })).toBeNull();
+});
+
+test('each instance of a version has the usage of its own container', async () => {
+  const asked: object[] = [];
+  const client = {
+    call: (_name: string, { query }: { query: { instance: number } }) => {
+      asked.push(query);
+      const point = (minute: number) => ({
+        at: `2026-11-27T10:0${minute}:00Z`,
+        deployment_id: 'd1',
+        started_at: '2026-11-27T09:00:00Z',
+        cpu_seconds: minute * 6 * query.instance,
+        memory_bytes: 1_000 * query.instance,
+        restarts: query.instance - 1,
+      });
+      return Promise.resolve({ points: [point(8), point(9)], to: '2026-11-27T10:09:30Z' });
+    },
+  };
+  const rows = [1, 2].map((number) => ({
+    id: `i${number}`,
+    project_id: 'p1',
+    deployment_id: 'd1',
+    process: 'web',
+    number,
+  }));
+  const usage = await usageOf({ client: () => client } as never, rows as never);
+  expect(asked).toEqual([
+    { process: 'web', instance: 1 },
+    { process: 'web', instance: 2 },
+  ]);
+  expect([usage.get('i1'), usage.get('i2')]).toEqual([
+    { cpu: 0.1, memory_bytes: 1_000, restarts: 0 },
+    { cpu: 0.2, memory_bytes: 2_000, restarts: 1 },
+  ]);
 });

@@ -145,15 +145,17 @@ type Usage = { cpu: number | null; memory_bytes: number | null; restarts: number
 type Shown = InstanceItem & { usage: Usage | null };
 
 /** Reads the newest usage of the first instances. A missing answer leaves the columns empty. */
-async function usageOf(cli: Cli, rows: readonly InstanceItem[]): Promise<Map<string, Usage>> {
+export async function usageOf(
+  cli: Pick<Cli, 'client'>,
+  rows: readonly InstanceItem[],
+): Promise<Map<string, Usage>> {
   const usageById = new Map<string, Usage>();
   await Promise.all(
     rows.slice(0, MAX_USAGE).map(async (row) => {
-      const isAlone = rows.filter((one) => one.deployment_id === row.deployment_id).length === 1;
-      if (!isAlone) return;
+      const { project_id: id, process, number: instance } = row;
       const metrics = await cli
         .client()
-        .call('projectMetrics', { params: { id: row.project_id }, query: {} })
+        .call('projectMetrics', { params: { id }, query: { process, instance } })
         .catch((error: unknown) => {
           if (isAway(error)) throw error;
           return null;
