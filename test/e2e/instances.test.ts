@@ -293,16 +293,21 @@ describe.skipIf(reason !== undefined)(
       6 * MINUTE,
     );
 
-    it(
-      'a killed container comes back, and the others serve',
-      async () => {
-        const [, second] = await serving();
-        const home = world.node(second?.node_id ?? null);
-        await home.docker(['kill', second?.container_id ?? '']);
+    it.each([0, 1])(
+      'a killed container comes back, and the others serve (place %i)',
+      async (place) => {
+        const killed = (await serving())[place];
+        const home = world.node(killed?.node_id ?? null);
+        await home.docker(['kill', killed?.container_id ?? '']);
         await waitFor('its instance left the route', async () => (await serving()).length === 2);
+        expect((await live()).health).toMatchObject({
+          status: 'degraded',
+          detail: '2 of 3 instances serve',
+        });
+        expect(await servers()).toBe(2);
         const prober = probe();
         // The engine does not restart a container that a person killed.
-        await home.docker(['start', second?.container_id ?? '']);
+        await home.docker(['start', killed?.container_id ?? '']);
         await settledAt(3, 2 * MINUTE);
         expect(await prober.stop()).toMatchObject(clean);
       },

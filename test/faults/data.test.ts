@@ -355,9 +355,8 @@ describe.skipIf(reason !== undefined)(
         'the deployment waits',
         async () =>
           (await see(three.id)).events.some((e) => e.message.includes('may still be writing')),
-        {
-          deadlineMs: 40_000,
-        },
+        // If its last list was complete, the node is asked to stop, until it counts as offline.
+        { deadlineMs: 70_000 },
       );
       expect((await containers('scribe')).map((c) => c.state)).toEqual(['running']);
       expect(await containersOn(lost, 'scribe')).toHaveLength(1);

@@ -50,7 +50,8 @@ describe.skipIf(reason !== undefined)(
       waitFor(
         `${node.name} is silent`,
         async () =>
-          (await world.api.call('getNode', { params: { id: node.nodeId } })).failover !== null,
+          ((await world.api.call('getNode', { params: { id: node.nodeId } })).failover ?? null) !==
+          null,
         { deadlineMs: MINUTE },
       );
     const idsOf = async (application: Application): Promise<string[]> =>
@@ -267,14 +268,28 @@ describe.skipIf(reason !== undefined)(
           { deadlineMs: MINUTE },
         );
         await target.kill();
-        // Two of three are silent now. The brake holds, as docs/high-availability.md says.
-        await isSilent(target);
-        await world.api
-          .call('failoverNode', { params: { id: target.nodeId }, body: {} })
-          .catch(() => undefined);
-        const back = await one.nextAnswer();
+        // Two of three are silent, so the brake holds what ran on the target. What still starts there
+        // is a lost task: it starts on the third machine by itself.
+        const isHeld = async (): Promise<boolean> => {
+          const params = { id: target.nodeId };
+          const { failover } = await world.api.call('getNode', { params });
+          return failover?.held === true && failover.waiting > 0;
+        };
+        const answers = async (): Promise<boolean> =>
+          world
+            .ask('one', '/', { timeoutMs: 1_000 })
+            .then(({ status }) => status === 200)
+            .catch(() => false);
+        const how = await waitFor(
+          'it answers, or the brake holds it',
+          async () => ((await answers()) ? 'lost task' : (await isHeld()) && 'brake'),
+          { deadlineMs: MINUTE },
+        );
+        if (how === 'brake')
+          await world.api.call('failoverNode', { params: { id: target.nodeId }, body: {} });
+        await one.nextAnswer();
         const report = await load.stop();
-        note('the target stops too', report, `next 200 ${seconds(back)} after the command`);
+        note('the target stops too', report, how);
         const last = await one.home();
         expect([home.name, target.name]).not.toContain(last.name);
         await Promise.all([up(home), up(target)]);

@@ -117,7 +117,7 @@ import {
   takePlace,
 } from './instances.ts';
 import { nodeLost } from './lost-instance.ts';
-import { observedInstance } from './observed-instance.ts';
+import { firstIsDown, observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
@@ -1240,6 +1240,8 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
+  if (event.node_id === d.node_id && firstIsDown(draft, d, event.container))
+    return refreshHealth(draft, d);
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))

@@ -134,7 +134,7 @@ export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
   detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
 });
 
-type EarlierFirst = { state: 'lost' | 'draining'; detail: string };
+type EarlierFirst = { state: 'lost' | 'draining' | 'unhealthy'; detail: string };
 
 /**
  * Makes an instance that serves the first one of its deployment. The earlier first one becomes the

@@ -15,7 +15,7 @@ import {
 } from '../domain/deployments/instance.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
-import { isFirstLost, nameOf, publishServers, wantedCount } from './instance-route.ts';
+import { isFirstLost, nameOf, promote, publishServers, wantedCount } from './instance-route.ts';
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
 import { stillHas } from './observe.ts';
@@ -95,6 +95,38 @@ export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boole
 
 const MISSING = 'its container is missing';
 
+/** Returns why the container does not serve; null if it serves. */
+function whyNotServing(container: ObservedContainer | null): string | null {
+  if (container === null) return MISSING;
+  if (container.state !== 'running') return `its container is ${container.state}`;
+  if (container.host_port === null) return 'its container has no port';
+  if (container.health?.status !== 'unhealthy') return null;
+  const { output = '' } = container.health;
+  return `the HEALTHCHECK of its image fails${output === '' ? '' : `: ${output}`}`;
+}
+
+/**
+ * Puts an instance that serves into the place of a first one that does not: the first one is always
+ * in the route. Returns whether they changed places.
+ */
+export function firstIsDown(
+  draft: Draft,
+  d: DeploymentRecord,
+  container: ObservedContainer | null,
+): boolean {
+  const detail = whyNotServing(container);
+  return detail !== null && replaceFirst(draft, d, detail);
+}
+
+function replaceFirst(draft: Draft, d: DeploymentRecord, detail: string): boolean {
+  if (d.status !== 'running' || isFirstLost(d)) return false;
+  if (isProjectStopped(draft) || isHeldBack(draft, d)) return false;
+  const other = draft.instances(d).find(({ state }) => state === 'serving');
+  if (other === undefined) return false;
+  promote(draft, d, other, { state: 'unhealthy', detail });
+  return true;
+}
+
 /** Time in ms after which an instance without a container is replaced. One list can be outdated. */
 const MISSING_MS = 10_000;
 
@@ -114,8 +146,8 @@ export function isInstanceAsExpected(
   if (instance.node_id !== node.id || !isContainerOf(instance, container, node.id)) return false;
   const { state, host_port } = instance;
   if (state === 'starting') return true;
-  if (state !== 'serving' || container.state !== 'running' || container.host_port !== host_port)
-    return false;
+  if (state !== 'serving' || whyNotServing(container) !== null) return false;
+  if (container.host_port !== host_port) return false;
   if (route?.deployment_id !== instance.deployment_id || route.stopped === true) return true;
   return (route.servers ?? []).some(
     (one) =>
@@ -152,10 +184,10 @@ function judgeInstance(
   instance: InstanceRecord,
   container: ObservedContainer | null,
 ): void {
-  const serves = container?.state === 'running' && container.host_port !== null;
   const { now } = draft.facts;
   if (instance.state === 'lost') return returned(draft, d, instance, container);
-  if (!serves) {
+  const detail = whyNotServing(container);
+  if (container === null || detail !== null) {
     if (container !== null && isLeftStopped(draft, d, instance, container)) {
       endInstance(draft, d, instance, 'its container stays stopped');
       return reconcile(draft, d);
@@ -164,10 +196,10 @@ function judgeInstance(
       if (container !== null || instance.detail !== MISSING) return;
       return replaceMissing(draft, d, instance);
     }
-    const detail = container === null ? MISSING : `its container is ${container.state}`;
     draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
     draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
   } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
+    if (instance.state === 'unhealthy' && isNew(container, now)) return;
     draft.putInstance({
       ...instance,
       state: 'serving',
@@ -176,9 +208,17 @@ function judgeInstance(
       since: now,
     });
     draft.addLine(d, 'instance', `instance ${instance.number} serves again`);
+    if (d.health?.status === 'unhealthy')
+      replaceFirst(draft, d, d.health.detail ?? 'it does not serve');
   }
   publishServers(draft, d);
 }
+
+/** A container that ends again and again does not serve between two ends. */
+const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
+  const age = now - Date.parse(started_at ?? '');
+  return age >= 0 && age < RESTART_MS;
+};
 
 /** Returns whether the container was stopped for a newer version that failed, and stays so. */
 const isLeftStopped = (

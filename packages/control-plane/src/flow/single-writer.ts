@@ -89,6 +89,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
       why: { kind: 'contract_only_agent', node: node.hostname },
     };
   }
+  if (busy && !isOnline(node, draft.facts.now, limits))
+    return { is: 'unknown', why: mayWrite(node) };
   if (busy) return { is: 'busy', why: { kind: 'still_works', node: node.hostname } };
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
   const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);

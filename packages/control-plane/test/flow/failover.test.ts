@@ -140,6 +140,11 @@ it('a time in the future is unknown', () => {
   const wrong = { heard_at: null, observed_at: AT + HOUR, last_seen_at: AT - 40 * S };
   expect(judged([node('a', 40, wrong), node('b', 5)])).toEqual(['a']);
 });
+it('a node that was never heard counts for the brake, also after the machine’s clock was set back', () => {
+  const unknown = { heard_at: null, observed_at: null, last_seen_at: AT + HOUR };
+  const nodes = [node('a', 40), node('b', 0, unknown), node('c', 5)];
+  expect(judged(nodes, { since: AT - 40 * S })).toEqual(['a held 2/3', 'b held 2/3']);
+});
 it('with FAILOVER_AFTER=none nothing is lost or held, and silence is shown for a person', () => {
   const limits = { ...LIMITS, failoverMs: null };
   expect(judged([node('a', 40), node('b', 40)], { limits })).toEqual(['a silent', 'b silent']);

@@ -994,6 +994,96 @@ describe('a container that does not serve', () => {
     expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33009']);
     expect(changeOf(back, 'd2').health?.status).toBe('healthy');
   });
+  it('a first one that does not serve changes places with one that does, and leaves the route', () => {
+    const d = on.running({ container_id: 'k1' });
+    const servers = [{ instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 }];
+    const seen = (first: ObservedContainer | null, others = [instance()]): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n1', container: first },
+        world({
+          live: [d],
+          project: counted(2),
+          route: { ...routeTo(d), servers },
+          instances: others,
+        }),
+      );
+    const own = { ...container(instance(), { host_port: 32_002 }), id: 'k1' };
+    const running: ObservedContainer = {
+      ...own,
+      labels: { 'berth.project': 'p1', 'berth.deployment': 'd2' },
+    };
+    const fails = { status: 'unhealthy', output: 'no answer' } as const;
+    for (const [first, detail] of [
+      [{ ...running, state: 'exited', host_port: null }, 'its container is exited'],
+      [{ ...running, health: fails }, 'the HEALTHCHECK of its image fails: no answer'],
+      [null, 'its container is missing'],
+    ] as const) {
+      const plan = seen(first);
+      expect(addresses(plan), detail).toEqual(['10.0.0.2:33002']);
+      expect(changeOf(plan, 'd2'), detail).toMatchObject({
+        node_id: 'n2',
+        instance_number: 2,
+        health: { status: 'degraded', detail: '1 of 2 instances serve' },
+      });
+      expect(put(plan), detail).toMatchObject([
+        { number: 1, node_id: 'n1', container_id: 'k1', state: 'unhealthy', detail },
+      ]);
+    }
+    // The last one stays in the route.
+    const alone = seen(null, [instance({ state: 'unhealthy' })]);
+    expect(alone.route).toBeNull();
+    expect(changeOf(alone, 'd2').health?.status).toBe('unhealthy');
+  });
+  it('one whose HEALTHCHECK fails leaves the route, and comes back when it passes', () => {
+    const d = on.running();
+    const servers = [{ instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 }];
+    const seen = (of: InstanceRecord, over: Partial<ObservedContainer>): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n2', container: container(of, over) },
+        world({
+          live: [d],
+          project: counted(2),
+          route: { ...routeTo(d), ...(of.state === 'serving' && { servers }) },
+          instances: [of],
+        }),
+      );
+    const fails = seen(instance(), { health: { status: 'unhealthy', output: 'no answer' } });
+    expect(addresses(fails)).toEqual(['10.0.0.1:32002']);
+    const [down] = put(fails) as [InstanceRecord];
+    expect(down.detail).toBe('the HEALTHCHECK of its image fails: no answer');
+    const back = seen(down, { health: { status: 'healthy' } });
+    expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
+  });
+  it('one that just started again serves after a while: it can end again', () => {
+    const d = on.running();
+    const down = instance({ state: 'unhealthy', detail: 'its container is restarting' });
+    const seen = (startedMs: number): Plan =>
+      advance(
+        d,
+        {
+          type: 'observed',
+          node_id: 'n2',
+          container: container(down, { started_at: new Date(NOW - startedMs).toISOString() }),
+        },
+        world({ live: [d], project: counted(2), route: routeTo(d), instances: [down] }),
+      );
+    expect(addresses(seen(2_000))).toEqual([]);
+    expect(addresses(seen(20_000))).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
+  });
+  it('one that serves again takes the place of a first one that is down', () => {
+    const health = { status: 'unhealthy', since: NOW, detail: 'its container exited' } as const;
+    const d = on.running({ health, container_id: 'k1' });
+    const down = instance({ state: 'unhealthy', detail: 'its container is exited' });
+    const plan = advance(
+      d,
+      { type: 'observed', node_id: 'n2', container: container(down) },
+      world({ live: [d], project: counted(2), route: routeTo(d), instances: [down] }),
+    );
+    expect(addresses(plan)).toEqual(['10.0.0.2:33002']);
+    expect(changeOf(plan, 'd2')).toMatchObject({ node_id: 'n2', health: { status: 'degraded' } });
+  });
   it('a container that somebody removed is replaced after a while', () => {
     const d = on.running();
     const seen = (given: Partial<InstanceRecord>): Plan =>

@@ -68,7 +68,7 @@ export function silentNodes(
 ): SilentNode[] {
   const afterMs = failoverMs ?? BY_HAND_MS;
   const heard = nodes.map((node) => {
-    const last = lastHeard(node, now, uptime.at);
+    const last = lastHeard(node, now, uptime);
     return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
   });
   const silent = heard.filter(({ silentMs }) => silentMs >= afterMs);
@@ -97,18 +97,21 @@ export function silentNodes(
     .toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1));
 }
 
-/** Returns the last sign of the node by the uptime clock. A time in the future counts as unknown. */
+/**
+ * Returns the last sign of the node by the uptime clock. A time in the future counts as unknown:
+ * then the node is silent since this control plane serves.
+ */
 function lastHeard(
   { heard_at, observed_at, last_seen_at }: HeardNode,
   now: number,
-  at: number,
+  { at, since }: Uptime,
 ): number {
   const past = [heard_at, observed_at].filter(
     (time) => time !== null && time <= at + CLOCKS_DIFFER_MS,
   ) as number[];
   if (past.length > 0) return Math.max(...past);
   // A contract-only agent after a restart: only the machine's clock tells.
-  return at - Math.max(0, now - last_seen_at);
+  return last_seen_at > now + CLOCKS_DIFFER_MS ? since : at - Math.max(0, now - last_seen_at);
 }
 
 /** Returns the interval of the beats in seconds. */
