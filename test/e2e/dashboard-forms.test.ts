@@ -645,6 +645,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await shownOnce(/breaks another rule/);
     });
 
+    it('a project that is scaled shows its instances, and may not be scaled to the same number', async () => {
+      await open('/projects/explorer');
+      await page.getByText('1 instance serves.').waitFor();
+      await fill('Number of instances', '3');
+      await press('Scale');
+      await page.getByText('3 of 3 instances serve.').waitFor();
+      expect(await field('Number of instances').inputValue()).toBe('3');
+      await page.getByText('it has this number already').first().waitFor({ state: 'attached' });
+    });
+
     it('the session of an account that nobody chose opens no page, also after a reload, until it has ended', async () => {
       const signedOut = { name: 'mock_signed_out', value: '1', url: mock.url };
       await page.context().addCookies([signedOut]);
