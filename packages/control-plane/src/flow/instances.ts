@@ -32,6 +32,7 @@ import {
 import { instanceNeed } from '../domain/nodes/build-needs.ts';
 import { type Choice, chooseMore, type Question } from '../domain/nodes/placement.ts';
 import { refusalsText } from '../domain/nodes/refusal.ts';
+import { deviceIds } from '../domain/nodes/room.ts';
 import type {
   DeploymentRecord,
   Failure,
@@ -51,6 +52,7 @@ import {
 } from './instance-route.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
+import { takeRoomOfOther } from './room.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
@@ -90,6 +92,7 @@ export function placeOthers(
   const choices = chooseMore(questionOfOthers(question), draft.facts.nodes, draft.facts, count, {
     mode: draft.facts.project.spread,
     taken: new Map([[first.id, 1]]),
+    starting: first.id,
   });
   return {
     choices,
@@ -172,7 +175,7 @@ function startInstance(
   createDeployTask(draft, d, node, {
     mounts,
     missingBytes,
-    devices: [],
+    devices: deviceIds(takeRoomOfOther(draft, d, node)),
     replace: 'rolling',
     instance,
   });

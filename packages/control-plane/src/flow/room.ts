@@ -18,6 +18,7 @@ import {
   NO_ROOM_TAKEN,
 } from '../domain/nodes/room.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
@@ -99,15 +100,51 @@ export function takeRoom(
   const { limits, room = NO_ROOM_TAKEN } = draft.facts;
   const freedHere = freed?.node_id === node.id ? freed : null;
   if (machine.memory !== null && node.memory_bytes !== null)
-    draft.plan.takeMemory = {
+    takeMemory(draft, {
       node_id: node.id,
       bytes: machine.memory,
       most: Math.floor(node.memory_bytes * limits.memoryOvercommit),
       without: [d.id, ...(freedHere === null ? [] : [freedHere.id])],
-    };
+    });
   const takes = devicesToTake(node, d.id, machine, { leases: room.leases, freed: freedHere });
   if (takes.length > 0) draft.plan.takeDevices = takes;
   return takes;
+}
+
+/** Adds to the plan what an instance beside the first one takes of its node. Returns the devices. */
+export function takeRoomOfOther(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
+  const machine = machineOf(draft, d, null);
+  if (machine === null || !needsRoom(d.settings)) return [];
+  const { limits, live, room = NO_ROOM_TAKEN } = draft.facts;
+  if (machine.memory !== null && node.memory_bytes !== null)
+    takeMemory(draft, {
+      node_id: node.id,
+      bytes: machine.memory,
+      most: Math.floor(node.memory_bytes * limits.memoryOvercommit),
+      // A deployment that has no node yet gets its first instance in the same plan.
+      without: live.some(({ id, status }) => id === d.id && status === 'built') ? [d.id] : [],
+    });
+  const takes = devicesToTake(node, d.id, machine, { leases: room.leases, freed: null });
+  if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
+  return takes;
+}
+
+/** Instances that start on one node in one plan take their memory together. */
+function takeMemory(draft: Draft, take: MemoryTake): void {
+  const { takeMemory: before = [] } = draft.plan;
+  const there = before.find(({ node_id }) => node_id === take.node_id);
+  draft.plan.takeMemory =
+    there === undefined
+      ? [...before, take]
+      : before.map((one) =>
+          one === there
+            ? {
+                ...one,
+                bytes: one.bytes + take.bytes,
+                without: [...new Set([...one.without, ...take.without])],
+              }
+            : one,
+        );
 }
 
 /** Frees the devices of a deployment whose container is gone from its node. */

@@ -53,8 +53,9 @@ export async function commitPlan(
     await db.write(async (tx) => {
       nodes = [];
       await raiseVersion(tx, plan);
-      if (plan.takeMemory !== undefined && !(await isMemoryFree(db, tx, plan.takeMemory)))
-        throw new Stale();
+      // In one order, so that two plans do not wait for each other.
+      const takes = (plan.takeMemory ?? []).toSorted((a, b) => (a.node_id < b.node_id ? -1 : 1));
+      for (const take of takes) if (!(await isMemoryFree(db, tx, take))) throw new Stale();
       if (plan.createDeployment !== null)
         await createDeployment(claiming, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);

@@ -97,7 +97,8 @@ function readFacts(
       tx,
       deployments.map((d) => d.id),
     );
-    const placing = deployments.some((d) => d.status === 'built' && needsRoom(d.settings));
+    // Each event can start an instance of a version, on another node too.
+    const placing = deployments.some((d) => needsRoom(d.settings));
     return {
       project: record,
       datasets,

@@ -2,8 +2,9 @@
  * Reads and writes what Berth's containers hold on the nodes (domain/nodes/room.ts): memory from
  * the deployments, devices from the table `device_leases`.
  */
+import { defined } from '@berth/kit/defined';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { Plan } from '../domain/deployments/plan.ts';
+import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
 import type { DeviceLease, DeviceTake, Room } from '../domain/nodes/room.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import { ENDED_AT } from './ended-work.ts';
@@ -43,12 +44,13 @@ async function heldMemory(
   const held = new Map(assigned.map((row) => [row.node_id ?? '', Number(row.bytes)]));
   for (const { node_id, bytes } of await heldByInstances(tx, nodeId, without))
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
-  for (const { node_id, deployment_id } of await beingRemoved(tx, nodeId, without)) {
+  for (const { node_id, deployment_id, instance_id } of await beingRemoved(tx, nodeId, without)) {
     const gone = await tx
       .selectFrom('deployments')
       .select('memory_bytes')
       .where('id', '=', deployment_id)
-      .where('status', 'not in', [...ON_NODE])
+      // An instance that ends has no row any more, and its version runs on.
+      .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
       .executeTakeFirst();
     held.set(node_id, (held.get(node_id) ?? 0) + (gone?.memory_bytes ?? 0));
   }
@@ -75,12 +77,12 @@ async function heldByInstances(
   return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
 }
 
-/** Returns the deployments whose containers an open task removes. */
+/** Returns the deployments and instances whose containers an open task removes. */
 async function beingRemoved(
   tx: Tx,
   nodeId: string | null,
   without: readonly string[],
-): Promise<{ node_id: string; deployment_id: string }[]> {
+): Promise<{ node_id: string; deployment_id: string; instance_id?: string | null }[]> {
   const tasks = await tx
     .selectFrom('tasks')
     .select(['node_id', 'payload'])
@@ -90,15 +92,18 @@ async function beingRemoved(
     .execute();
   return tasks.flatMap(({ node_id, payload }) =>
     removedBy(payload)
-      .filter((id) => !without.includes(id))
-      .map((deployment_id) => ({ node_id, deployment_id })),
+      .filter(({ deployment_id }) => !without.includes(deployment_id))
+      .map((one) => ({ ...one, node_id })),
   );
 }
 
-const removedBy = (payload: string): string[] =>
-  (JSON.parse(payload) as { remove: { deployment_id: string }[] }).remove.map(
-    (one) => one.deployment_id,
-  );
+const removedBy = (payload: string): { deployment_id: string; instance_id?: string | null }[] =>
+  (
+    JSON.parse(payload) as { remove: { deployment_id: string; instance_id?: string | null }[] }
+  ).remove.map(({ deployment_id, instance_id }) => ({
+    deployment_id,
+    ...defined({ instance_id }),
+  }));
 
 /** Returns the leases with the deployments whose container may have the device. */
 async function leasesOf(
@@ -158,7 +163,7 @@ async function leasesOf(
 export async function isMemoryFree(
   db: Pick<Database, 'capabilities'>,
   tx: Tx,
-  { node_id, bytes, most, without }: NonNullable<Plan['takeMemory']>,
+  { node_id, bytes, most, without }: MemoryTake,
 ): Promise<boolean> {
   // Two plans of different projects must not take the same memory.
   await db.capabilities.lockName(tx, `memory:${node_id}`);
@@ -241,7 +246,11 @@ export async function freeDevices(
 
 /** Frees the devices of the containers that a retire task has removed. */
 export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
-  freeDevices(tx, nodeId, removedBy(payload));
+  freeDevices(
+    tx,
+    nodeId,
+    removedBy(payload).map(({ deployment_id }) => deployment_id),
+  );
 
 /** Moves the leases of a deployment to the node as which its machine registers now. */
 export async function moveDevices(
@@ -278,12 +287,12 @@ export const forgetDevices = (
 };
 
 /**
- * Returns the number of deployments without a memory limit on nodes that report their memory:
+ * Returns the number of instances without a memory limit on nodes that report their memory:
  * placement counts 0 bytes for each of them. 0 if no deployment has a limit, because then placement
  * compares no memory.
  */
 export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Promise<number> {
-  const row = await kysely
+  const first = await kysely
     .selectFrom('deployments')
     .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
     .select((eb) => [
@@ -293,5 +302,19 @@ export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Prom
     .where('deployments.status', 'in', [...ON_NODE])
     .where('nodes.memory_bytes', 'is not', null)
     .executeTakeFirstOrThrow();
-  return row.limited === 0 ? 0 : row.all - row.limited;
+  const others = await kysely
+    .selectFrom('instances')
+    .innerJoin('deployments', 'deployments.id', 'instances.deployment_id')
+    .innerJoin('nodes', 'nodes.id', 'instances.node_id')
+    .select((eb) => [
+      eb.fn.countAll<number>().as('all'),
+      eb.fn.count<number>('deployments.memory_bytes').as('limited'),
+    ])
+    .where('nodes.memory_bytes', 'is not', null)
+    .executeTakeFirstOrThrow();
+  const [all, limited] = [
+    Number(first.all) + Number(others.all),
+    Number(first.limited) + Number(others.limited),
+  ];
+  return limited === 0 ? 0 : all - limited;
 }

@@ -17,6 +17,7 @@ import {
   on,
   project,
   routeTo,
+  SETTINGS,
   stateOf,
   task,
 } from './fixtures.ts';
@@ -956,6 +957,94 @@ describe('a drained node', () => {
       [],
       ['10.0.0.1:32002', '10.0.0.3:33003'],
     ]);
+  });
+});
+
+describe('what instances need of their machines', () => {
+  const GIB = 1_073_741_824;
+  const GPU = 'nvidia.com/gpu';
+  const machines = NODES.map((one) => ({
+    ...one,
+    memory_bytes: 1.5 * GIB,
+    agent_version: '0.3.0',
+    devices: { [GPU]: ['0'] },
+    capabilities: ['instances', 'devices', 'limits'],
+  }));
+  const limited = { ...SETTINGS, memory_bytes: GIB };
+  const held = (bytes: number) => ({ memory: new Map([['n3', bytes]]), leases: [] });
+  it('instances that start together do not take the same memory', () => {
+    const d = on.built({ settings: limited });
+    const two = machines.slice(0, 2);
+    const plan = (count: number): Plan =>
+      advance(
+        d,
+        { type: 'tick' },
+        world({
+          live: [d],
+          project: project({ memory_bytes: GIB, processes: [{ name: 'web', count }] }),
+          nodes: two,
+          room: held(0),
+        }),
+      );
+    expect(deployTasks(plan(2)).map(({ node: at }) => at)).toEqual(['n1', 'n2']);
+    expect(plan(2).takeMemory?.map(({ node_id, bytes }) => [node_id, bytes])).toEqual([
+      ['n1', GIB],
+      ['n2', GIB],
+    ]);
+    // A third one has no room, so the deployment waits and says why.
+    expect(deployTasks(plan(3))).toEqual([]);
+    expect(plan(3).storyLines.find(({ kind }) => kind === 'waiting')?.message).toContain(
+      `${GIB} bytes needed, ${GIB / 2} bytes free`,
+    );
+  });
+  it('a scale counts the memory that others hold, and takes its own in the plan', () => {
+    const d = on.running({ settings: limited });
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({
+        live: [d],
+        project: project({ memory_bytes: GIB, processes: [{ name: 'web', count: 3 }] }),
+        nodes: machines,
+        room: {
+          memory: new Map([
+            ['n1', GIB],
+            ['n3', GIB],
+          ]),
+          leases: [],
+        },
+      }),
+    );
+    expect(put(plan).map(({ number, state, node_id }) => [number, state, node_id])).toEqual([
+      [2, 'starting', 'n2'],
+      [3, 'waiting', null],
+    ]);
+    expect(plan.takeMemory).toEqual([{ node_id: 'n2', bytes: GIB, most: 1.5 * GIB, without: [] }]);
+  });
+  it('a failover takes a device of the new machine, or waits for one', () => {
+    const settings = { ...SETTINGS, requires: { devices: { [GPU]: 1 } } };
+    const d = on.running({ settings });
+    const lost = (leases: readonly object[]): Plan =>
+      advance(
+        d,
+        { type: 'node_lost', node_id: 'n1' },
+        world({
+          live: [d],
+          project: project({ requires: settings.requires }),
+          nodes: machines.slice(0, 2),
+          route: routeTo(d),
+          room: { memory: new Map(), leases: leases as never },
+        }),
+      );
+    const own = { node_id: 'n1', kind: GPU, name: '0', deployment_id: 'd2', returns_to: null };
+    const plan = lost([{ ...own, holders: ['d2'] }]);
+    expect(deployTasks(plan)).toMatchObject([{ node: 'n2', payload: { devices: [`${GPU}=0`] } }]);
+    expect(plan.takeDevices).toMatchObject([{ node_id: 'n2', name: '0', deployment_id: 'd2' }]);
+    const other = { ...own, node_id: 'n2', deployment_id: 'other', holders: ['other'] };
+    const waits = lost([{ ...own, holders: ['d2'] }, other]);
+    expect(deployTasks(waits)).toEqual([]);
+    expect(put(waits)).toMatchObject([{ number: 1, state: 'waiting' }]);
+    expect(put(waits)[0]?.detail).toMatch(/nvidia\.com\/gpu/);
   });
 });
 

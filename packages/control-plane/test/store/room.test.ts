@@ -100,8 +100,17 @@ test('room counts deployments with a container, and removals that are not finish
     payload: { ...retirePayload(project), remove },
   } as typeof retire);
   expect((await stores.nodes.room()).memory.get(nodeId)).toBe(2 * MEMORY);
+  // An instance that ends has no row any more, and its version runs on.
+  const ends = taskOf(project, 'ends', nodeId, { deployment_id: 'runs', kind: 'retire' });
+  await tasksIn(stores, project, {
+    ...ends,
+    payload: {
+      ...retirePayload(project),
+      remove: [{ deployment_id: 'runs', reason: 'scaled down', instance_id: 'i2' }],
+    },
+  } as typeof ends);
   const { room } = await stores.flow.facts(project.id);
-  expect(room?.memory.get(nodeId)).toBe(2 * MEMORY);
+  expect(room?.memory.get(nodeId)).toBe(3 * MEMORY);
   expect(await stores.nodes.countUnlimited()).toBe(0);
   const free = await projectIn(stores, 'free');
   await deploymentIn(stores, free, 'free', { status: 'running', node_id: nodeId });
@@ -111,12 +120,13 @@ test('room counts deployments with a container, and removals that are not finish
 test('a plan is stale if another project has taken the memory since', async () => {
   const { stores, project, nodeId } = await scene();
   const other = await projectIn(stores, 'other', { memory_bytes: MEMORY });
-  const takeMemory = { node_id: nodeId, bytes: MEMORY, most: 1e9, without: ['new'] };
+  const take = { node_id: nodeId, bytes: MEMORY, most: 1e9, without: ['new'] };
+  const takeMemory = [take];
   expect(await commit(stores, project.id, { takeMemory })).toBe('committed');
   await deploymentIn(stores, other, 'other', { status: 'running', node_id: nodeId });
   expect(await commit(stores, project.id, { takeMemory })).toBe('stale');
   const without = ['new', 'other'];
-  expect(await commit(stores, project.id, { takeMemory: { ...takeMemory, without } })).toBe(
+  expect(await commit(stores, project.id, { takeMemory: [{ ...take, without }] })).toBe(
     'committed',
   );
 });

@@ -44,6 +44,13 @@ export type TaskChange = { id: string; attempt: number } & (
 
 export type RouteChange = { set: RouteRecord } | { remove: { project_id: string } };
 
+export type MemoryTake = {
+  node_id: string;
+  bytes: number;
+  most: number;
+  without: readonly string[];
+};
+
 export type Plan = {
   /** The version of the project that the plan is based on. */
   project: { id: string; flow_version: number };
@@ -65,10 +72,10 @@ export type Plan = {
   unmanaged?: UnmanagedChange[];
   instances?: InstanceChange[];
   /**
-   * Memory that a deployment takes. The plan is stale if the memory limits on the node, except those
-   * of `without`, and `bytes` exceed `most`.
+   * Memory that a deployment takes, one entry for each node. The plan is stale if the memory limits
+   * on the node, except those of `without`, and `bytes` exceed `most`.
    */
-  takeMemory?: { node_id: string; bytes: number; most: number; without: readonly string[] };
+  takeMemory?: MemoryTake[];
   /** Devices that a deployment takes (domain/nodes/room.ts). */
   takeDevices?: DeviceTake[];
   /**

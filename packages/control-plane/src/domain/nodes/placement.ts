@@ -442,6 +442,8 @@ export function place(
 export type Spread = {
   mode: 'nodes' | 'pack';
   taken: ReadonlyMap<string, number>;
+  /** The node of an instance that starts with these; its memory does not count as held yet. */
+  starting?: string;
 };
 
 /**
@@ -453,7 +455,7 @@ export function chooseMore(
   nodes: readonly NodeRecord[],
   context: PlacementContext,
   count: number,
-  { mode, taken }: Spread,
+  { mode, taken, starting }: Spread,
 ): Choice[] {
   const ranking = rank(question, nodes, context);
   const instances = new Map(taken);
@@ -461,7 +463,12 @@ export function chooseMore(
   const counts = new Int32Array(nodes.length);
   if (mode === 'nodes')
     for (let i = 0; i < nodes.length; i++) counts[i] = instances.get(nodes[i]?.id ?? '') ?? 0;
-  const refuse = (): Ranking => ({ ...ranking, refusals: refuseFull(ranking, instances) });
+  const room = createRoomLeft(question.machine ?? null, nodes, context.limits);
+  const refuse = (): Ranking => ({
+    ...ranking,
+    refusals: refuseFull(ranking, instances, room.full),
+  });
+  if (starting !== undefined) room.take(nodes.findIndex(({ id }) => id === starting));
   let present = refuse();
   let summary = summaryOf(present);
   return Array.from({ length: count }, () => {
@@ -472,12 +479,41 @@ export function chooseMore(
     const onNode = (instances.get(id) ?? 0) + 1;
     instances.set(id, onNode);
     if (mode === 'nodes') counts[winner] = onNode;
-    if (onNode === MAX_INSTANCES_ON_NODE) {
+    if (room.take(winner) || onNode === MAX_INSTANCES_ON_NODE) {
       present = refuse();
       summary = summaryOf(present);
     }
     return choice;
   });
+}
+
+/**
+ * Counts the memory of the instances that are placed together. `take` returns whether the node
+ * became full with this one.
+ */
+function createRoomLeft(
+  machine: MachineNeeds | null,
+  nodes: readonly NodeRecord[],
+  { memoryOvercommit }: Limits,
+): { full: ReadonlyMap<string, Refusal>; take(position: number): boolean } {
+  const full = new Map<string, Refusal>();
+  const placed = new Map<string, number>();
+  const needed = machine?.memory ?? null;
+  return {
+    full,
+    take(position) {
+      const node = nodes[position];
+      if (machine === null || needed === null || node === undefined) return false;
+      if (node.memory_bytes === null || full.has(node.id)) return false;
+      const here = (placed.get(node.id) ?? 0) + needed;
+      placed.set(node.id, here);
+      const most = Math.floor(node.memory_bytes * memoryOvercommit);
+      const free = Math.max(0, most - (machine.held.get(node.id)?.memory ?? 0) - here);
+      if (needed <= free) return false;
+      full.set(node.id, { kind: 'no_memory', needed, free });
+      return true;
+    },
+  };
 }
 
 /**
@@ -489,8 +525,9 @@ export const MAX_INSTANCES_ON_NODE = 6;
 function refuseFull(
   { nodes, refusals }: Ranking,
   instances: ReadonlyMap<string, number>,
+  withoutMemoryLeft: ReadonlyMap<string, Refusal>,
 ): readonly (Refusal | null)[] {
-  const full = new Map<string, Refusal>();
+  const full = new Map<string, Refusal>(withoutMemoryLeft);
   for (const [id, count] of instances)
     if (count >= MAX_INSTANCES_ON_NODE) full.set(id, { kind: 'full_network', instances: count });
   if (full.size === 0) return refusals;
