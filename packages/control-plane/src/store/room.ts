@@ -312,9 +312,6 @@ export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Prom
     ])
     .where('nodes.memory_bytes', 'is not', null)
     .executeTakeFirstOrThrow();
-  const [all, limited] = [
-    Number(first.all) + Number(others.all),
-    Number(first.limited) + Number(others.limited),
-  ];
+  const [all, limited] = [first.all + others.all, first.limited + others.limited];
   return limited === 0 ? 0 : all - limited;
 }
