@@ -5,7 +5,7 @@ import { deviceNeeds, limitNeeds, type Need } from '../domain/nodes/build-needs.
 import type { Question } from '../domain/nodes/placement.ts';
 import type { DeploymentRecord, NodeLoss } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
-import { machineOf } from './room.ts';
+import { machineOfOther } from './room.ts';
 import { secretNeeds } from './secrets.ts';
 
 export const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
@@ -36,6 +36,6 @@ export function questionAgain(
     stays: false,
     arch: d.image_arch,
     needs: deployNeeds(draft, d, false),
-    machine: machineOf(draft, d, null),
+    machine: machineOfOther(draft, d),
   };
 }

@@ -43,6 +43,13 @@ export const machineOf = (
   machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: d.id, freed });
 
 /**
+ * Returns the needs of an instance beside the first one. A device that another container of its
+ * deployment may still have is not free for it: the removal of that container frees the device.
+ */
+export const machineOfOther = ({ facts }: Draft, d: DeploymentRecord): MachineNeeds | null =>
+  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: null, freed: null });
+
+/**
  * Returns the choice of the node of the running version, if only that version is in the way;
  * otherwise null.
  */
@@ -113,7 +120,7 @@ export function takeRoom(
 
 /** Adds to the plan what an instance beside the first one takes of its node. Returns the devices. */
 export function takeRoomOfOther(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
-  const machine = machineOf(draft, d, null);
+  const machine = machineOfOther(draft, d);
   if (machine === null || !needsRoom(d.settings)) return [];
   const { limits, live, room = NO_ROOM_TAKEN } = draft.facts;
   if (machine.memory !== null && node.memory_bytes !== null)

@@ -1040,6 +1040,9 @@ describe('what instances need of their machines', () => {
     const plan = lost([{ ...own, holders: ['d2'] }]);
     expect(deployTasks(plan)).toMatchObject([{ node: 'n2', payload: { devices: [`${GPU}=0`] } }]);
     expect(plan.takeDevices).toMatchObject([{ node_id: 'n2', name: '0', deployment_id: 'd2' }]);
+    // An earlier container of the same deployment is still being removed there.
+    const before = { ...own, node_id: 'n2', holders: ['d2'] };
+    expect(deployTasks(lost([{ ...own, holders: ['d2'] }, before]))).toEqual([]);
     const other = { ...own, node_id: 'n2', deployment_id: 'other', holders: ['other'] };
     const waits = lost([{ ...own, holders: ['d2'] }, other]);
     expect(deployTasks(waits)).toEqual([]);
