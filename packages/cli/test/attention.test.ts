@@ -196,3 +196,37 @@ test('a container that only a person can remove needs one, with both commands', 
     },
   ]);
 });
+
+test('a node that the brake holds needs a person, if an instance waits for it', async () => {
+  const held = (waiting: number, is = true): object => ({
+    failover: {
+      silent_since: '2026-11-23T12:00:00.000Z',
+      held: is,
+      silent_nodes: 2,
+      nodes: 3,
+      waiting,
+    },
+  });
+  const { needs } = await overview(
+    clientOf(
+      [],
+      [node('b', held(1)), node('c', held(3)), node('idle', held(0)), node('moves', held(2, false))],
+    ),
+  );
+  expect(
+    needs
+      .filter(({ kind }) => kind === 'failover')
+      .map(({ subject, message, next }) => [subject, message, next]),
+  ).toEqual([
+    [
+      'deploy b',
+      expect.stringMatching(/2 of 3 nodes.*; 1 instance waits$/),
+      expect.stringContaining('berth failover b --now'),
+    ],
+    [
+      'deploy c',
+      expect.stringMatching(/2 of 3 nodes.*; 3 instances wait$/),
+      expect.stringContaining('berth failover c --now'),
+    ],
+  ]);
+});

@@ -3,7 +3,10 @@ import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import type { Node } from '@berth/wire/node';
 import { countText } from './time-text.ts';
 
-type Noted = Pick<Node, 'host_ip' | 'address_taken' | 'unmanaged' | 'containers' | 'failover'>;
+type Noted = Pick<
+  Node,
+  'hostname' | 'host_ip' | 'address_taken' | 'unmanaged' | 'containers' | 'failover'
+>;
 
 /** Older control planes do not send these fields. */
 export const addressTakenText = ({ host_ip, address_taken }: Noted): string | null =>
@@ -16,12 +19,13 @@ export function toRemoveText({ unmanaged = [] }: Noted): string | null {
 }
 
 /** Returns the text of the brake; null if it does not hold the node. */
-export function brakeText({ failover }: Pick<Node, 'failover'>): string | null {
+export function brakeText({ hostname, failover }: Pick<Node, 'hostname' | 'failover'>) {
   if (!failover?.held || failover.waiting === 0) return null;
   const { silent_nodes, nodes, waiting } = failover;
   return (
     `most nodes are silent (${silent_nodes} of ${nodes}): is the network down? ` +
-    `${countText(waiting, 'instance')} of it do not move; berth failover NODE --now moves them`
+    `${countText(waiting, 'instance waits', 'instances wait')} for it; if the machine is gone: ` +
+    `berth failover ${hostname} --now`
   );
 }
 
