@@ -210,7 +210,12 @@ test('a node that the brake holds needs a person, if an instance waits for it', 
   const { needs } = await overview(
     clientOf(
       [],
-      [node('b', held(1)), node('c', held(3)), node('idle', held(0)), node('moves', held(2, false))],
+      [
+        node('b', held(1)),
+        node('c', held(3)),
+        node('idle', held(0)),
+        node('moves', held(2, false)),
+      ],
     ),
   );
   expect(
