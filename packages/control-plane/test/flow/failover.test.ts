@@ -145,6 +145,20 @@ it('a node that was never heard counts for the brake, also after the machine’s
   const nodes = [node('a', 40), node('b', 0, unknown), node('c', 5)];
   expect(judged(nodes, { since: AT - 40 * S })).toEqual(['a held 2/3', 'b held 2/3']);
 });
+it('the counts of the brake are those of a comparison of each node with all others', () => {
+  const ages = Array.from({ length: 300 }, (_, i) => (i * 7_919) % 9_000);
+  const nodes = ages.map((age, i) => node(`n${i}`, age));
+  const lasts = nodes.map(({ heard_at }) => heard_at ?? 0);
+  const uptime = { at: AT, since: 0 };
+  for (const { id, brake } of silentNodes(nodes, { now: AT, uptime }, LIMITS)) {
+    const last = lasts[nodes.findIndex((one) => one.id === id)] as number;
+    const all = lasts.filter((other) => other >= last - HOUR).length;
+    const silent = lasts.filter(
+      (other) => AT - other >= 15 * S && other >= last - HOUR && other <= last + HOUR,
+    ).length;
+    expect(brake, id).toEqual(silent * 2 > all ? { silent, nodes: all } : null);
+  }
+});
 it('with FAILOVER_AFTER=none nothing is lost or held, and silence is shown for a person', () => {
   const limits = { ...LIMITS, failoverMs: null };
   expect(judged([node('a', 40), node('b', 40)], { limits })).toEqual(['a silent', 'b silent']);

@@ -10,7 +10,7 @@ test('a lost node is one message with its projects and what to do', () => {
       { id: 'p1', name: 'shop' },
       { id: 'p2', name: 'wiki' },
     ],
-  } as never);
+  });
   expect([kind, subject, isProblem]).toEqual(['failover', 'n1', true]);
   expect(seen).toMatchObject({
     title: 'Node node-1 is lost: its instances start on other nodes',
@@ -22,7 +22,7 @@ test('a lost node is one message with its projects and what to do', () => {
 });
 
 test('a lost node that was deleted meanwhile is named by its id', () => {
-  const { seen } = ofLostNode({ id: 'n1', hostname: null, projects: [] } as never);
+  const { seen } = ofLostNode({ id: 'n1', hostname: null, projects: [] });
   expect(seen?.title).toBe('Node n1 is lost: its instances start on other nodes');
 });
 

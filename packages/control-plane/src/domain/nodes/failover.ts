@@ -76,13 +76,15 @@ export function silentNodes(
   const counted = heard.filter(
     ({ node, silentMs }) => silentMs >= (node.beats ? afterMs - beatsMs : afterMs),
   );
+  // Sorted once: most of 10,000 nodes can be silent, and each is compared with all others.
+  const [heardAt, countedAt] = [heard, counted].map((some) =>
+    Float64Array.from(some, ({ last }) => last).sort(),
+  ) as [Float64Array, Float64Array];
   return silent
     .map(({ node: { id, hostname, beats }, last, silentMs }) => {
-      const isTogether = (other: { last: number }): boolean => other.last >= last - HOUR_MS;
-      const all = heard.filter(isTogether).length;
-      const silentTogether = counted.filter(
-        (other) => isTogether(other) && other.last <= last + HOUR_MS,
-      ).length;
+      const all = heardAt.length - before(heardAt, last - HOUR_MS);
+      const silentTogether =
+        before(countedAt, last + HOUR_MS, true) - before(countedAt, last - HOUR_MS);
       const isHeld = failoverMs !== null && silentTogether >= 2 && silentTogether * 2 > all;
       const limitMs = beats ? afterMs : Math.max(afterMs, offlineMs);
       return {
@@ -95,6 +97,18 @@ export function silentNodes(
       };
     })
     .toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1));
+}
+
+/** Returns how many of the sorted times are before `limit`; with `orAt`, also those at it. */
+function before(times: Float64Array, limit: number, orAt = false): number {
+  let [low, high] = [0, times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const time = times[middle] as number;
+    if (time < limit || (orAt && time === limit)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /**
