@@ -315,6 +315,35 @@ describe.skipIf(reason !== undefined)(
     );
 
     it(
+      'one that hangs leaves the route, and comes back when it answers again: 0 failed afterwards',
+      async () => {
+        await world.api.call('patchProject', { params: project, body: { health_path: '/' } });
+        await redeploy();
+        await settledAt(3);
+        const hanging = (await serving())[1];
+        const home = world.node(hanging?.node_id ?? null);
+        const signal = (name: string): Promise<unknown> =>
+          home.docker(['kill', '--signal', name, hanging?.container_id ?? '']);
+        await signal('STOP');
+        await waitFor('its instance left the route', async () => (await servers()) === 2, {
+          deadlineMs: MINUTE,
+        });
+        expect((await live()).instances.find(({ id }) => id === hanging?.id)).toMatchObject({
+          state: 'unhealthy',
+          detail: 'it does not answer: GET /: no answer in time, 3 times in a row',
+        });
+        const prober = probe();
+        await signal('CONT');
+        await settledAt(3);
+        expect(await prober.stop()).toMatchObject(clean);
+        await world.api.call('patchProject', { params: project, body: { health_path: null } });
+        await redeploy();
+        await settledAt(3);
+      },
+      5 * MINUTE,
+    );
+
+    it(
       'a killed agent changes nothing: 0 failed, and each container stays',
       async () => {
         const [, second] = await serving();

@@ -336,6 +336,7 @@ const replaceCredentials = ({ parts, wakeRegistration }: Running): Agent['replac
 });
 
 async function stopParts(parts: AgentParts): Promise<void> {
+  parts.runningProbe?.stop();
   await parts.usage?.saved();
   await parts.logReaders.stop();
   await parts.exits.stop();
@@ -417,7 +418,10 @@ function createNodeRegistration(
   return createRegistration({
     client: parts.client,
     list: parts.listContainers,
-    onSeen: parts.exits.seen,
+    onSeen(containers) {
+      parts.exits.seen(containers);
+      parts.runningProbe?.seen(containers);
+    },
     ids: parts.ids,
     revive: parts.revival.revive,
     log,
@@ -445,6 +449,7 @@ function createNodeRegistration(
     machine: parts.machine,
     labels: config.NODE_LABELS,
     health: parts.shownHealth,
+    probe: parts.runningProbe,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,
     pins: parts.data?.pins ?? null,

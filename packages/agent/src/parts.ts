@@ -56,7 +56,9 @@ import {
   createRegistryCredentials,
   type RegistryCredentials,
 } from './engine/registry-credentials.ts';
+import { publishedHost } from './engine/probe.ts';
 import { createRevival, type Revival } from './engine/revive.ts';
+import { createRunningProbe, type RunningProbe } from './engine/running-probe.ts';
 import { type Credentials, readCredentials } from './link/credentials.ts';
 import { createHostIp } from './link/host-ip.ts';
 import { createLocks, type Locks } from './locks.ts';
@@ -142,6 +144,8 @@ export type AgentParts = ControlPlaneParts &
     diskUse: DiskUse;
     /** Null on a builder. */
     usage: Meter | null;
+    /** Null on a builder. */
+    runningProbe: RunningProbe | null;
     buildDigests: BuildDigests;
   };
 
@@ -182,6 +186,14 @@ export async function createParts(
       log,
     }),
     usage: config.NODE_ROLE === 'deploy' ? await createUsage(options) : null,
+    runningProbe:
+      config.NODE_ROLE === 'deploy'
+        ? createRunningProbe({
+            host: () => publishedHost(network),
+            onChange: wakeRegistration,
+            log,
+          })
+        : null,
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }

@@ -47,10 +47,13 @@ export const json =
   };
 export const refuse = (status: number, message: string): Reply => json({ message }, status);
 
-/** `routes`: by call; `*` stands for one part of a path. A call without a route is refused. */
+/**
+ * `routes`: by call; `*` stands for one part of a path. A call without a route is refused.
+ * `hangs`: the engine does not even answer the request for its version.
+ */
 export async function startHttpEngine(
   routes: Readonly<Record<string, Reply>>,
-  { version = '1.44' } = {},
+  { version = '1.44', hangs = false } = {},
 ): Promise<HttpEngine> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-http-engine-'));
   const path = join(dir, 'engine.sock');
@@ -61,6 +64,7 @@ export async function startHttpEngine(
     Object.entries(routes).find(([pattern]) => matches(pattern, call))?.[1] ??
     refuse(404, 'page not found');
   const answer = async (message: IncomingMessage, response: ServerResponse): Promise<void> => {
+    if (hangs) return;
     if (message.url === '/_ping') {
       response.setHeader('api-version', version);
       response.end('OK');

@@ -20,6 +20,21 @@ export const ObservedHealth = Type.Object({
 });
 
 /**
+ * The result of the probe of `health_path` while the container runs. `starting`: it has not
+ * answered since its start, and its time limit for the first answer has not passed.
+ */
+export const ObservedProbe = Type.Object({
+  status: literals(['starting', 'healthy', 'unhealthy']),
+  output: Type.Optional(
+    Type.String({
+      maxLength: MAX_HEALTH_OUTPUT,
+      description: 'how the last requests failed; only while `unhealthy`',
+    }),
+  ),
+});
+export type ObservedProbe = Static<typeof ObservedProbe>;
+
+/**
  * One of Berth's containers as the agent observed it. `host_port` is null while no port is
  * published.
  */
@@ -50,6 +65,7 @@ export const ObservedContainer = Type.Object({
   memory_bytes: Type.Optional(orNull(Type.Integer())),
   cpus: Type.Optional(orNull(Type.Number())),
   health: Type.Optional(ObservedHealth),
+  probe: Type.Optional(ObservedProbe),
   pressure: Type.Optional(ObservedPressure),
   metrics_problem: Type.Optional(
     Type.String({ maxLength: 300, description: 'why the agent cannot read what it uses' }),

@@ -170,12 +170,14 @@ export const HEALTH_STATES = ['healthy', 'unhealthy', 'unknown', 'drifted', 'deg
 export type HealthState = (typeof HEALTH_STATES)[number];
 /**
  * Causes of a health that clients or Berth decide by; other causes are only in its text.
- * image_health_check: the HEALTHCHECK of the image fails (`unhealthy`). container_differs: the
+ * image_health_check: the HEALTHCHECK of the image fails (`unhealthy`). health_path: the
+ * container runs and does not answer at `health_path` (`unhealthy`). container_differs: the
  * container differs from the deployment (`drifted`). settings_changed: settings of the project
  * changed after the deployment, and a deployment applies them (`drifted`).
  */
 export const HEALTH_CAUSES = [
   'image_health_check',
+  'health_path',
   'container_differs',
   'settings_changed',
 ] as const;
@@ -214,6 +216,11 @@ export const LABELS = {
   task: 'berth.task',
   attempt: 'berth.attempt',
   node: 'berth.node',
+  /**
+   * How the agent probes the container while it runs, as JSON (agent/src/engine/running-probe.ts).
+   * Set only if the project sets `health_path`.
+   */
+  probe: 'berth.probe',
   /** Memory limit in bytes that the agent applied because the project sets no limit. */
   default_memory: 'berth.default_memory',
   /** `secrets_digest` of the claim. The agent does not adopt a container with other secrets. */

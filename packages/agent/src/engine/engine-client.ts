@@ -147,11 +147,11 @@ function openChannel({ dockerHost, inherit, credentials }: EngineClientOptions):
  */
 async function withVersion<T>(
   channel: Channel,
-  { signal }: { signal?: AbortSignal | undefined },
+  { signal, timeoutMs }: Pick<CallOptions<Call>, 'signal' | 'timeoutMs'>,
   run: (version: string) => Promise<T>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
-    channel.version ??= await askVersion(channel, signal);
+    channel.version ??= await askVersion(channel, signal, timeoutMs ?? TIMEOUT_MS);
     try {
       return await run(channel.version);
     } catch (error) {
@@ -162,7 +162,11 @@ async function withVersion<T>(
   }
 }
 
-async function askVersion(channel: Channel, signal: AbortSignal | undefined): Promise<string> {
+async function askVersion(
+  channel: Channel,
+  signal: AbortSignal | undefined,
+  timeoutMs: number,
+): Promise<string> {
   const ping: Exchange = {
     call: 'GET /_ping',
     isAlone: false,
@@ -171,7 +175,7 @@ async function askVersion(channel: Channel, signal: AbortSignal | undefined): Pr
     body: null,
     headers: {},
     signal,
-    timeoutMs: TIMEOUT_MS,
+    timeoutMs: Math.min(timeoutMs, TIMEOUT_MS),
   };
   const spoken = await exchange(channel, ping, async (response) => {
     await readBytes(response, ping.call, MAX_REASON);

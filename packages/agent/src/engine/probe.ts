@@ -52,7 +52,7 @@ export async function probe(
     if (leftMs <= 0) return { ok: false, last, tries };
     const answer = await ask(target, Math.min(tryMs, leftMs), signal);
     if (answer.kind === 'late') tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
-    if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
+    if (answer.kind === 'status' && passes(target, answer))
       return { ok: true, status: answer.status, tries: tries + 1 };
     // Keep the last status: it explains more than a refused connection after it.
     if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
@@ -70,8 +70,18 @@ function visitorHeaders(visitorUrl: string | null): Record<string, string> {
   return { host, 'x-forwarded-host': host, 'x-forwarded-proto': protocol.slice(0, -1) };
 }
 
+/** Returns whether the answer passes. */
+export const passes = (
+  { healthPath }: Pick<ProbeTarget, 'healthPath'>,
+  answer: ProbeAnswer,
+): boolean => answer.kind === 'status' && (healthPath === null || answer.status < 400);
+
 /** Sends one GET on a new connection. Counts a redirect as an answer and does not follow it. */
-function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+export function ask(
+  target: ProbeTarget,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<ProbeAnswer> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(reasonOf(signal));
     const deadline = AbortSignal.timeout(timeoutMs);
@@ -112,4 +122,16 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
     });
     req.end();
   });
+}
+
+/** Returns the address on which the published ports of this node answer. */
+export async function publishedHost({
+  publishIp,
+  hostIp,
+}: {
+  publishIp: string | undefined;
+  hostIp: () => Promise<string>;
+}): Promise<string> {
+  const isEveryAddress = publishIp === undefined || publishIp === '0.0.0.0' || publishIp === '::';
+  return isEveryAddress ? hostIp() : publishIp;
 }

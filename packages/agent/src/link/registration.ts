@@ -20,6 +20,7 @@ import type { ShownHealth } from '../engine/health-check.ts';
 import type { ReadMachine } from '../engine/machine.ts';
 import { type ListNodeContainers, type NodeIds } from '../engine/node-ids.ts';
 import { observe, toObserved } from '../engine/observe.ts';
+import type { RunningProbe } from '../engine/running-probe.ts';
 import type { Meter } from '../usage/meter.ts';
 import type { Container } from '../engine/docker.ts';
 import type { Revival } from '../engine/revive.ts';
@@ -60,6 +61,8 @@ export type RegistrationDeps = {
   labels: Labels | undefined;
   /** Results of the images' HEALTHCHECKs. */
   health: ShownHealth;
+  /** Results of the probes of running containers; null on a builder. */
+  probe: Pick<RunningProbe, 'resultOf'> | null;
   /** Returns the disk use; null before the first count. */
   disk: () => NodeDisk | null;
   log: Logger;
@@ -264,7 +267,10 @@ async function observedContainers(
     const health = await state.health(containers);
     return containers.map((container) => ({
       ...toObserved(container),
-      ...defined({ health: health.get(container.id) }),
+      ...defined({
+        health: health.get(container.id),
+        probe: state.probe?.resultOf(container),
+      }),
       ...usage?.notesOf(container.id),
     }));
   } catch (error) {

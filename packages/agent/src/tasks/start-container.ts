@@ -11,6 +11,7 @@ import type { Docker, Mount, RunSpec } from '../engine/docker.ts';
 import { type HostPorts, isPortTaken } from '../engine/host-ports.ts';
 import type { Networks } from '../engine/networks.ts';
 import type { Ports } from '../engine/port-rule.ts';
+import { probeLabel } from '../engine/running-probe.ts';
 import { TaskFailure } from '../failures.ts';
 import { ownerOf, type SecretFiles } from '../secrets/files.ts';
 import type { DeployAttempt, DeployTask } from './deploy-attempt.ts';
@@ -173,6 +174,7 @@ async function containerSpec(
       ...defined({ [LABELS.volumes]: payload.volumes?.copy }),
       ...secretLabels(context),
       ...defaultMemoryLabel(deps, payload),
+      ...probeLabel(payload),
     },
     // Programs read their port from PORT, as on other platforms. A PORT that the project sets takes
     // precedence.

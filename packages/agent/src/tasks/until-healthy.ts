@@ -8,7 +8,7 @@ import type { Docker } from '../engine/docker.ts';
 import { type CheckFailure, untilChecked } from '../engine/health-check.ts';
 import type { HealthCheck, ImageConfig } from '../engine/image-config.ts';
 import { listenersOf } from '../engine/listening.ts';
-import { probe, type ProbeResult } from '../engine/probe.ts';
+import { probe, type ProbeResult, publishedHost } from '../engine/probe.ts';
 import { TaskFailure } from '../failures.ts';
 import type { DeployAttempt } from './deploy-attempt.ts';
 import { memoryOf } from './start-container.ts';
@@ -47,7 +47,7 @@ export async function untilHealthy(
   try {
     const hostPort = await docker.hostPort(id, port, context.signal);
     if (hostPort === null) throw await downFailure(deps, attempt, id, image);
-    const host = await hostOf(deps);
+    const host = await publishedHost(deps);
     context.logStep('probe', probeText(task.payload, host, hostPort));
     await failPoint('probe.before');
     slowTimer = setTimeout(() => void tellListeners(docker, id, port, context), SLOW_MS);
@@ -96,11 +96,6 @@ function watchExit(
       await watching;
     },
   };
-}
-
-async function hostOf({ publishIp, hostIp }: AnswerDeps): Promise<string> {
-  const isEveryAddress = publishIp === undefined || publishIp === '0.0.0.0' || publishIp === '::';
-  return isEveryAddress ? hostIp() : publishIp;
 }
 
 const probeText = (

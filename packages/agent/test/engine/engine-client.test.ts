@@ -54,6 +54,12 @@ describe('an engine that', () => {
     await expect(asking).rejects.toMatchObject(UNAVAILABLE);
     await expect(asking).rejects.toThrow('did not answer GET /info within');
   });
+  it('hangs from its first request on is unavailable after the deadline of the call', async () => {
+    site = await startHttpEngine({}, { hangs: true });
+    await expect(site.engine.call('GET /info', { timeoutMs: 50 })).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+  });
   it('hangs in the middle of an answer is unavailable after the deadline', async () => {
     const { engine } = await start({ 'GET /info': (response) => void response.write('{') });
     await expect(engine.call('GET /info', { timeoutMs: 50 })).rejects.toMatchObject(UNAVAILABLE);

@@ -53,6 +53,7 @@ async function agent(given: { id: string }) {
     volumes: null,
     usage: null,
     health: async () => new Map(),
+    probe: null,
     neighbours: null,
     revive: async () => false,
     log: silentLogger(),

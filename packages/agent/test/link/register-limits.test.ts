@@ -30,6 +30,7 @@ async function registered(
     volumes: null,
     usage: null,
     health: async () => new Map(),
+    probe: null,
     neighbours: null,
     revive: async () => false,
     log: silentLogger(),

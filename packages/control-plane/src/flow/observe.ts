@@ -9,6 +9,7 @@ import { type HealthCause, type HealthState, isTerminal, LABELS } from '@berth/w
 import { finalName } from '../domain/projects/container-name.ts';
 import { type InstanceRecord, ownLabel, WEB } from '../domain/deployments/instance.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
+import { failingCheckOf } from '../domain/deployments/failing-check.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { needsDevices } from '../domain/nodes/room.ts';
 import { currentCopy } from '../domain/data/volumes.ts';
@@ -299,7 +300,8 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
     container.started_at === undefined || container.started_at === null
       ? null
       : at.now - Date.parse(container.started_at);
-  if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS)
+  const isNew = age !== null && age >= 0 && age < STEADY_MS;
+  if (d.health?.status === 'unhealthy' && (isNew || container.probe?.status === 'starting'))
     return d.health;
   const check = failingCheck(d, container, at.now);
   if (check !== null) return check;
@@ -319,24 +321,23 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
  */
 function failingCheck(
   { health: before }: DeploymentRecord,
-  { health }: Container,
+  container: Container,
   now: number,
 ): Judgement | null {
-  const failed =
-    before?.status === 'unhealthy' && before.cause === 'image_health_check' ? before : null;
-  if (
-    failed !== null &&
-    (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))
-  )
-    return failed;
-  if (health?.status !== 'unhealthy') return null;
-  const { output = '' } = health;
-  return {
-    status: 'unhealthy',
-    detail: `the HEALTHCHECK of its image fails${output === '' ? '' : `: ${output}`}`,
-    cause: 'image_health_check',
-  };
+  const failing = failingCheckOf(container);
+  const cause = before?.cause;
+  if (before?.status === 'unhealthy' && isCheck(cause)) {
+    const result = container[cause === 'health_path' ? 'probe' : 'health'];
+    const isSteady = result !== undefined && now - before.since < STEADY_MS;
+    if (failing?.cause === cause || (failing === null && isSteady)) return before;
+  }
+  return failing === null
+    ? null
+    : { status: 'unhealthy', detail: failing.text, cause: failing.cause };
 }
+
+const isCheck = (cause: HealthCause | undefined): boolean =>
+  cause === 'image_health_check' || cause === 'health_path';
 
 /**
  * Lists the resources that a running container is short of. The container still serves requests.

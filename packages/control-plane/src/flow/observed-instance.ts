@@ -5,6 +5,7 @@
 import type { ObservedContainer } from '@berth/wire/node';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { NodeFact } from '../domain/deployments/facts.ts';
+import { failingCheckOf } from '../domain/deployments/failing-check.ts';
 import {
   instanceLabel,
   type InstanceRecord,
@@ -100,9 +101,7 @@ function whyNotServing(container: ObservedContainer | null): string | null {
   if (container === null) return MISSING;
   if (container.state !== 'running') return `its container is ${container.state}`;
   if (container.host_port === null) return 'its container has no port';
-  if (container.health?.status !== 'unhealthy') return null;
-  const { output = '' } = container.health;
-  return `the HEALTHCHECK of its image fails${output === '' ? '' : `: ${output}`}`;
+  return failingCheckOf(container)?.text ?? null;
 }
 
 /**
@@ -199,7 +198,7 @@ function judgeInstance(
     draft.putInstance({ ...instance, state: 'unhealthy', detail, since: now });
     draft.addLine(d, 'instance', `instance ${instance.number} does not serve: ${detail}`);
   } else if (instance.state !== 'serving' || instance.host_port !== container.host_port) {
-    if (instance.state === 'unhealthy' && isNew(container, now)) return;
+    if (instance.state === 'unhealthy' && mayNotAnswerYet(container, now)) return;
     draft.putInstance({
       ...instance,
       state: 'serving',
@@ -214,7 +213,13 @@ function judgeInstance(
   publishServers(draft, d);
 }
 
-/** A container that ends again and again does not serve between two ends. */
+/**
+ * A container that ends again and again does not serve between two ends, and one that started again
+ * serves after it has answered.
+ */
+const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
+  container.probe?.status === 'starting' || isNew(container, now);
+
 const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
   const age = now - Date.parse(started_at ?? '');
   return age >= 0 && age < RESTART_MS;

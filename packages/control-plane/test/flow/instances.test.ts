@@ -1177,6 +1177,28 @@ describe('a container that does not serve', () => {
     const back = seen(down, { health: { status: 'healthy' } });
     expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
   });
+  it('one that does not answer at health_path leaves the route, and comes back after an answer', () => {
+    const d = on.running();
+    const servers = [{ instance_id: 'i2', node_id: 'n2', host_ip: '10.0.0.2', host_port: 33_002 }];
+    const seen = (of: InstanceRecord, probe: NonNullable<ObservedContainer['probe']>): Plan =>
+      advance(
+        d,
+        { type: 'observed', node_id: 'n2', container: container(of, { probe }) },
+        world({
+          live: [d],
+          project: counted(2),
+          route: { ...routeTo(d), ...(of.state === 'serving' && { servers }) },
+          instances: [of],
+        }),
+      );
+    const hangs = seen(instance(), { status: 'unhealthy', output: 'GET /up: no answer in time' });
+    expect(addresses(hangs)).toEqual(['10.0.0.1:32002']);
+    const [down] = put(hangs) as [InstanceRecord];
+    expect(down.detail).toBe('it does not answer: GET /up: no answer in time');
+    expect(addresses(seen(down, { status: 'starting' }))).toEqual([]);
+    const back = seen(down, { status: 'healthy' });
+    expect(addresses(back)).toEqual(['10.0.0.1:32002', '10.0.0.2:33002']);
+  });
   it('one that just started again serves after a while: it can end again', () => {
     const d = on.running();
     const down = instance({ state: 'unhealthy', detail: 'its container is restarting' });

@@ -227,6 +227,36 @@ describe('judge', () => {
       'unhealthy',
       /exited with exit code 3$/,
     ],
+    [
+      'that does not answer at health_path',
+      on.running(),
+      container({ probe: { status: 'unhealthy', output: 'GET /up: no answer in time' } }),
+      'unhealthy',
+      /^it does not answer: GET \/up: no answer in time$/,
+    ],
+    [
+      'that has not answered at health_path since it started',
+      on.running(),
+      container({ probe: { status: 'starting' } }),
+      'healthy',
+      null,
+    ],
+    [
+      'that has not answered at health_path since it started again',
+      ill,
+      container({ probe: { status: 'starting' } }),
+      'unhealthy',
+      /^its container is gone$/,
+    ],
+    [
+      'that answers at health_path again, and its HEALTHCHECK fails',
+      on.running({
+        health: { status: 'unhealthy', since: NOW - 60_000, detail: 'x', cause: 'health_path' },
+      }),
+      container({ probe: { status: 'healthy' }, health: { status: 'unhealthy' } }),
+      'unhealthy',
+      /HEALTHCHECK of its image fails$/,
+    ],
     ['running again for a minute', ill, container(), 'healthy', null],
     [
       'just started again after a crash',
