@@ -128,8 +128,7 @@ async function deploy(
       },
       async discard() {
         await container.remove();
-        // Protect the mounts, as a running task does: `undoDatasets` removes only mounts without a
-        // user.
+        // Protect the mounts, as a running task does, until `undoDatasets` has decided about them.
         const release = deps.prepare?.protect(deployment);
         await undoData().finally(() => release?.());
       },
