@@ -95,7 +95,7 @@ import {
   instanceAddressTaken,
   isFirstLost,
   lostAs,
-  namesOf,
+  finalNamesOf,
   presentOf,
   promote,
   refreshHealth,
@@ -117,7 +117,7 @@ import {
   takePlace,
 } from './instances.ts';
 import { nodeLost } from './lost-instance.ts';
-import { firstIsDown, observedInstance } from './observed-instance.ts';
+import { promoteIfFirstFails, observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
@@ -1169,7 +1169,7 @@ function routeConfirmed(
     of: d,
     remove: isSameNode || nodesOfOld.has(d.node_id ?? '') ? removeOld : [],
     keep: d,
-    names: namesOf(draft, d, d.node_id ?? ''),
+    names: finalNamesOf(draft, d, d.node_id ?? ''),
     drain,
   });
   if (old !== undefined && !isSameNode)
@@ -1178,7 +1178,7 @@ function routeConfirmed(
       replacedBy: d,
       remove: removeOld,
       keep: null,
-      names: namesOf(draft, d, old.node_id ?? ''),
+      names: finalNamesOf(draft, d, old.node_id ?? ''),
       drain,
     });
   // The other nodes on which either version has an instance.
@@ -1192,7 +1192,7 @@ function routeConfirmed(
         of: d,
         remove: nodesOfOld.has(id) ? removeOld : [],
         keep: null,
-        names: namesOf(draft, d, id),
+        names: finalNamesOf(draft, d, id),
         drain,
       });
   if (old !== undefined) forgetOthers(draft, old);
@@ -1242,7 +1242,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
-  if (event.node_id === d.node_id && firstIsDown(draft, d, event.container))
+  if (event.node_id === d.node_id && promoteIfFirstFails(draft, d, event.container))
     return refreshHealth(draft, d);
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides about a restart.

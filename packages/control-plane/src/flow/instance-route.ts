@@ -214,7 +214,7 @@ export function instanceAddressTaken(
 }
 
 /** Returns the names that the containers of the instances on the node get after the switch. */
-export function namesOf(
+export function finalNamesOf(
   draft: Draft,
   d: DeploymentRecord,
   nodeId: string,

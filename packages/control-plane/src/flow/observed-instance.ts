@@ -44,7 +44,7 @@ export function observedInstance(
   if (instance === undefined) {
     if (container === null) return event.instance_id !== undefined;
     if (instanceLabel(container) === ownLabel(d)) return false;
-    sweepInstance(draft, d, { container, node_id });
+    removeStrayContainer(draft, d, { container, node_id });
     return true;
   }
   if (instance.node_id !== node_id) {
@@ -77,7 +77,8 @@ function instanceElsewhere(
   instance: InstanceRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
 ): void {
-  if (!isSameContainer(instance, container)) return sweepInstance(draft, d, { container, node_id });
+  if (!isSameContainer(instance, container))
+    return removeStrayContainer(draft, d, { container, node_id });
   const [own, node] = [draft.node(instance.node_id), draft.node(node_id)];
   if (node === undefined || instance.container_id === null) return;
   if (own !== undefined && (own.has_secret || stillHas(own, instance.container_id, draft.facts)))
@@ -112,7 +113,7 @@ function whyNotServing(container: ObservedContainer | null): string | null {
  * Promotes an instance that serves if the first one does not serve, because the route always
  * contains the first one. Returns whether it did.
  */
-export function firstIsDown(
+export function promoteIfFirstFails(
   draft: Draft,
   d: DeploymentRecord,
   container: ObservedContainer | null,
@@ -164,7 +165,7 @@ export function isInstanceAsExpected(
 }
 
 /** Removes the container of an instance that ended or runs elsewhere. */
-function sweepInstance(
+function removeStrayContainer(
   draft: Draft,
   d: DeploymentRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
@@ -191,7 +192,7 @@ function judgeInstance(
   container: ObservedContainer | null,
 ): void {
   const { now } = draft.facts;
-  if (instance.state === 'lost') return returned(draft, d, instance, container);
+  if (instance.state === 'lost') return lostInstanceReturned(draft, d, instance, container);
   const detail = whyNotServing(container);
   if (container === null || detail !== null) {
     if (container !== null && isLeftStopped(draft, d, instance, container)) {
@@ -225,9 +226,9 @@ function judgeInstance(
  * crash loop must not look healthy between two crashes), or its probe has no result yet.
  */
 const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
-  container.probe?.status === 'starting' || isNew(container, now);
+  container.probe?.status === 'starting' || hasJustStarted(container, now);
 
-const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
+const hasJustStarted = ({ started_at }: ObservedContainer, now: number): boolean => {
   const age = now - Date.parse(started_at ?? '');
   return age >= 0 && age < RESTART_MS;
 };
@@ -256,7 +257,11 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
   endTaskOf(draft, d, instance.id);
   draft.removeInstance(instance.id);
   const on = nameOf(draft, instance);
-  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  draft.addLine(
+    d,
+    'instance',
+    `instance ${instance.number} ends: its container is missing on ${on}`,
+  );
   reconcile(draft, d);
 }
 
@@ -264,7 +269,7 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
  * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
  * removed.
  */
-function returned(
+function lostInstanceReturned(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
@@ -303,8 +308,8 @@ function endReturned(
   draft.addLine(
     d,
     'failover',
-    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
-      'because only the connection to Berth was cut',
+    `${process} ${number} kept running on ${nameOf(draft, instance)} beside its replacement: only ` +
+      'the connection of the node to Berth was cut',
   );
 }
 

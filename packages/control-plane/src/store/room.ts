@@ -181,7 +181,7 @@ export async function takeDevices(
   const [first] = takes;
   if (first === undefined) return true;
   // Release the devices that an earlier attempt of this deployment leased on the node.
-  await freeDevices(tx, first.node_id, [first.deployment_id]);
+  await releaseDevices(tx, first.node_id, [first.deployment_id]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
@@ -216,7 +216,7 @@ async function takeDevice(
  * Frees the devices of deployments whose containers are gone from the node. A device returns to the
  * version that stopped for such a deployment, if that version still runs.
  */
-export async function freeDevices(
+export async function releaseDevices(
   tx: Tx,
   nodeId: string,
   deploymentIds: readonly string[],
@@ -246,8 +246,8 @@ export async function freeDevices(
 }
 
 /** Frees the devices of the containers that a retire task has removed. */
-export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
-  freeDevices(
+export const releaseRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
+  releaseDevices(
     tx,
     nodeId,
     removedBy(payload).map(({ deployment_id }) => deployment_id),
@@ -273,7 +273,7 @@ export async function moveDevices(
 }
 
 /** Removes the leases of a node or of a project that is being removed. */
-export const forgetDevices = (
+export const removeLeases = (
   tx: Tx,
   where: { node: string } | { project: string },
 ): Promise<unknown> => {
