@@ -787,7 +787,7 @@ type Assignment = {
   /** The version whose room on its node is free when the new version starts. */
   freed: Freed | null;
   stopsFirst: boolean;
-  /** Nodes of the instances beside the first one. */
+  /** Nodes of the further instances. */
   others: readonly Choice[];
 };
 
@@ -1048,7 +1048,7 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   );
 }
 
-/** Handles the end of the deploy task of an instance beside the first one. */
+/** Handles the end of the deploy task of a further instance. */
 function instanceTaskEnded(
   draft: Draft,
   d: DeploymentRecord,

@@ -25,8 +25,8 @@ import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 
 /**
- * Handles the container of an instance beside the first one, or its absence. Returns false if the
- * container is that of the first instance.
+ * Handles the container of a further instance, or its absence. Returns false if the container is
+ * that of the first instance.
  */
 export function observedInstance(
   draft: Draft,

@@ -196,7 +196,7 @@ export type RetireRequest = {
     instance?: string | null;
   }[];
   keep: DeploymentRecord | null;
-  /** Instances beside the first one whose containers get these names. */
+  /** Further instances whose containers get these names. */
   names?: { deployment_id: string; instance_id: string; name: string }[];
   /** Whether the removed containers might still have requests in flight. */
   drain: boolean;

@@ -738,7 +738,7 @@ async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
   return live.length > 0 || (await hasInstances(tx, nodeId)) || hasVolumes(tx, nodeId);
 }
 
-/** Returns whether an instance beside the first one of its deployment is assigned to the node. */
+/** Returns whether a further instance is assigned to the node. */
 async function hasInstances(tx: Tx, nodeId: string): Promise<boolean> {
   const query = tx
     .selectFrom('instances')

@@ -58,7 +58,7 @@ async function heldMemory(
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
-/** Returns the memory limits of the instances beside the first ones, by node. */
+/** Returns the memory limits of the further instances, by node. */
 async function heldByInstances(
   tx: Tx,
   nodeId: string | null,

@@ -278,7 +278,7 @@ export type Tables = {
     checksum: string | null;
     previous_checksum: string | null;
   };
-  /** Instances beside the first one of their deployment (domain/deployments/instance.ts). */
+  /** Further instances of deployments (domain/deployments/instance.ts). */
   instances: Columns<InstanceRecord>;
   routes: Omit<RouteRecord, 'stopped' | 'servers'> & {
     /** JSON: the servers beside the first one; null: none. */
