@@ -49,7 +49,8 @@ async function heldMemory(
       .selectFrom('deployments')
       .select('memory_bytes')
       .where('id', '=', deployment_id)
-      // An instance that ends has no row any more, and its version runs on.
+      // An ended instance has no row any more, although its deployment still runs: count it by its
+      // task.
       .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
       .executeTakeFirst();
     held.set(node_id, (held.get(node_id) ?? 0) + (gone?.memory_bytes ?? 0));
@@ -57,7 +58,7 @@ async function heldMemory(
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
-/** Returns the memory limits of the instances beside the first ones, by node. */
+/** Returns the memory limits of the further instances, by node. */
 async function heldByInstances(
   tx: Tx,
   nodeId: string | null,
@@ -179,8 +180,8 @@ export async function takeDevices(
 ): Promise<boolean> {
   const [first] = takes;
   if (first === undefined) return true;
-  // An earlier attempt of this deployment can have other devices of the node.
-  await freeDevices(tx, first.node_id, [first.deployment_id]);
+  // Release the devices that an earlier attempt of this deployment leased on the node.
+  await releaseDevices(tx, first.node_id, [first.deployment_id]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
@@ -215,7 +216,7 @@ async function takeDevice(
  * Frees the devices of deployments whose containers are gone from the node. A device returns to the
  * version that stopped for such a deployment, if that version still runs.
  */
-export async function freeDevices(
+export async function releaseDevices(
   tx: Tx,
   nodeId: string,
   deploymentIds: readonly string[],
@@ -245,14 +246,14 @@ export async function freeDevices(
 }
 
 /** Frees the devices of the containers that a retire task has removed. */
-export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
-  freeDevices(
+export const releaseRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
+  releaseDevices(
     tx,
     nodeId,
     removedBy(payload).map(({ deployment_id }) => deployment_id),
   );
 
-/** Moves the leases of a deployment to the node as which its machine registers now. */
+/** Moves the leases of a deployment to another node record, after its machine was renamed. */
 export async function moveDevices(
   tx: Tx,
   { deployment_id, from, to }: NonNullable<Plan['moveDevices']>,
@@ -272,7 +273,7 @@ export async function moveDevices(
 }
 
 /** Removes the leases of a node or of a project that is being removed. */
-export const forgetDevices = (
+export const removeLeases = (
   tx: Tx,
   where: { node: string } | { project: string },
 ): Promise<unknown> => {
