@@ -191,6 +191,8 @@ export type RetireRequest = {
     reason: string;
     /** Only the container with this label; null: only the one without; absent: all of them. */
     instance?: string | null;
+    /** How many containers it removes, if several. */
+    containers?: number;
   }[];
   keep: DeploymentRecord | null;
   /** Instances beside the first one whose containers get these names. */
@@ -232,7 +234,7 @@ export function createRetireTask(
       domain_prefix: request.of.settings.domain_prefix,
       remove: request.remove.map((r) => ({
         deployment_id: r.deployment.id,
-        ...defined({ instance_id: r.instance }),
+        ...defined({ instance_id: r.instance, containers: r.containers }),
         reason: r.reason,
       })),
       keep:

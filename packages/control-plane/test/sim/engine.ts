@@ -27,6 +27,8 @@ export type Container = {
   keepsPort: boolean;
   /** No other version may run beside it (`replace: recreate`). */
   alone: boolean;
+  /** CDI devices. */
+  devices: readonly string[];
   startedAt: number;
   running: boolean;
   /** Whether it starts again with the engine. */
@@ -133,6 +135,7 @@ export function createEngine(
       ...(c.keepsPort ? { keeps_port: true } : {}),
       ...(c.alone ? { alone: true } : {}),
       ...(c.instance === null ? {} : { instance: c.instance }),
+      ...(c.devices.length === 0 ? {} : { devices: c.devices.map((one) => `${name}/${one}`) }),
       ...(forNext ? { for_next: true } : {}),
     });
   const engine: Engine = {

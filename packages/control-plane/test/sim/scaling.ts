@@ -16,6 +16,8 @@ import type { Life, World } from './world.ts';
 /** Time in which the containers of these projects drain. */
 export const SCALED_DRAIN_S = 5;
 const MAX_COUNT = 4;
+/** The kind of the devices that machines have. */
+export const DEVICE = 'sim.example/gpu';
 
 export type Scaling = {
   /** Gives projects their first number of instances. */
@@ -40,6 +42,8 @@ export function createScaling(deps: {
   losses: number;
   /** Share of the scales that go to 0. */
   zeros: number;
+  /** Decides which projects require devices; null: none does. */
+  devices: Random | null;
 }): Scaling {
   const { world, history, controlPlane, network, agents, projects, random, silentMs, zeros } = deps;
   const life: Life = { name: 'people who scale', alive: true };
@@ -61,6 +65,11 @@ export function createScaling(deps: {
       if (running !== undefined) await driver.advance(running, { type: 'scaled' });
     });
   }
+
+  const requireDevice = (project: string): Promise<unknown> =>
+    controlPlane.ask(life, ({ stores }) =>
+      stores.projects.patch(project, { requires: { devices: { [DEVICE]: 1 } } }, world.now()),
+    );
 
   function forAWhile(ms: number, undo: () => void): void {
     let isOver = false;
@@ -107,8 +116,10 @@ export function createScaling(deps: {
 
   return {
     async prepare() {
-      for (const project of projects.keys())
+      for (const project of projects.keys()) {
+        if (deps.devices?.chance(0.6) === true) await requireDevice(project).catch(ignoreErrors);
         if (random.chance(0.7)) await scale(project).catch(ignoreErrors);
+      }
     },
     begin(forMs) {
       for (let t = random.int(0, 5_000); t < forMs; t += random.int(2_000, 9_000))
