@@ -655,8 +655,7 @@ const lacksRoom =
     placeOthers(draft, d, { ...question, machine }, node).lacking !== null;
 
 function refuseRolling(draft: Draft, d: DeploymentRecord, why: string): void {
-  const both = 'replace is set to rolling, and there is no room for two versions';
-  fail(draft, d, failure('no_deploy_node', `${both}: ${why}`));
+  fail(draft, d, failure('no_room_for_two', why));
 }
 
 /** Waits for a node, unless the running version alone is in the way (flow/room.ts). */

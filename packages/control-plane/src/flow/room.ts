@@ -34,10 +34,8 @@ const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
 /**
  * Returns the running version if its container has stopped before the new one starts, else null.
  */
-export function freedFor(draft: Draft, d: DeploymentRecord): Freed[] {
-  const isFreed = d.settings.replace === 'recreate' || isProjectStopped(draft);
-  return isFreed ? freedOf(draft, runningOf(draft)) : [];
-}
+export const freedFor = (draft: Draft, d: DeploymentRecord): Freed[] =>
+  d.settings.replace === 'recreate' ? freedOf(draft, runningOf(draft)) : [];
 
 /** Returns the containers of a version on the node of its first instance. */
 export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>

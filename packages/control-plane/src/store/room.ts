@@ -20,7 +20,8 @@ const ON_NODE = ['deploying', 'running'] as const;
 export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
   const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
-  return { memory: new Map(memory), leases: await leasesOf(tx, rows, nodes, leaseMs) };
+  const leases = await leasesOf(tx, rows, nodes, leaseMs);
+  return { memory: new Map(memory), leases: [...leases, ...withoutLease(leases, nodes)] };
 }
 
 /**
@@ -119,6 +120,50 @@ const removedBy = (payload: string): Removed[] =>
     }),
   );
 
+/**
+ * Returns the devices of reported containers that have no lease: their machine has registered as
+ * another node, or its node was deleted.
+ */
+const withoutLease = (
+  leases: readonly DeviceLease[],
+  nodes: readonly NodeRecord[],
+): DeviceLease[] =>
+  nodes.flatMap(({ id: node_id, containers }) =>
+    containers.flatMap(({ labels, state }) =>
+      devicesIn(labels)
+        .filter(
+          ({ kind, name }) =>
+            state === 'running' &&
+            !leases.some(
+              (one) => one.node_id === node_id && one.kind === kind && one.name === name,
+            ),
+        )
+        .map((device) => {
+          const holder = holderIn(labels);
+          const none = { returns_to: null, returns_to_instance: null };
+          return { ...device, ...holder, ...none, node_id, holders: [holder] };
+        }),
+    ),
+  );
+
+type Labels = NodeRecord['containers'][number]['labels'];
+const holderIn = (labels: Labels): Holder => ({
+  deployment_id: labels[LABELS.deployment] ?? '',
+  instance_id: labels[LABELS.instance] ?? null,
+});
+/** `vendor.com/gpu=0,vendor.com/gpu=1` */
+const devicesIn = (labels: Labels): { kind: string; name: string }[] =>
+  (labels[LABELS.devices] ?? '').split(',').flatMap((device) => {
+    const [kind = '', name] = device.split('=');
+    return name === undefined ? [] : [{ kind, name }];
+  });
+
+const isContainerOf =
+  ({ deployment_id, instance_id }: Holder) =>
+  ({ labels }: NodeRecord['containers'][number]): boolean =>
+    labels[LABELS.deployment] === deployment_id &&
+    (labels[LABELS.instance] ?? null) === instance_id;
+
 /** Returns the leases with the deployments whose container may have the device. */
 async function leasesOf(
   tx: Tx,
@@ -164,11 +209,9 @@ async function leasesOf(
     if (instances.some(isOther)) return true;
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
-    const isContainer = ({ labels, state }: NodeRecord['containers'][number]): boolean =>
-      labels[LABELS.deployment] === id &&
-      (labels[LABELS.instance] ?? null) === label &&
-      !(isFirst && isResting(d) && state !== 'running');
-    if (node.containers.some(isContainer)) return true;
+    const isHere = isContainerOf({ deployment_id: id, instance_id: label });
+    const hasEnded = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
+    if (node.containers.some((one) => isHere(one) && !hasEnded(one.state))) return true;
     const isRemoved = (one: (typeof removing)[number]): boolean =>
       one.node_id === nodeId &&
       one.deployment_id === id &&

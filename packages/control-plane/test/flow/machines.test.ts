@@ -215,7 +215,7 @@ describe('two versions need room for both', () => {
     expect(plan.createTasks).toEqual([]);
     expect(changeOf(plan, 'd2')).toMatchObject({
       status: 'failed',
-      error: { code: 'no_deploy_node' },
+      error: { code: 'no_room_for_two' },
     });
     expect(plan.storyLines[0]?.message).toContain(`${GIB} bytes needed, ${GIB / 2} bytes free`);
   });
@@ -246,7 +246,7 @@ describe('two versions need room for both', () => {
       expect(plan.createTasks).toEqual([]);
       expect(changeOf(plan, 'd2')).toMatchObject({
         status: 'failed',
-        error: { code: 'no_deploy_node' },
+        error: { code: 'no_room_for_two' },
       });
     });
     it('it waits if others have the room', () => {

@@ -19,6 +19,7 @@ import type { ControlPlane } from './front.ts';
 import { type Container, type Engine, EngineError } from './engine.ts';
 import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
 import { createRandom } from './random.ts';
+import { DEVICE } from './scaling.ts';
 import type { Life, World } from './world.ts';
 
 export type AgentDeps = {
@@ -227,6 +228,7 @@ export function createAgent(deps: AgentDeps): Agent {
                   [LABELS.deployment]: c.deployment,
                   [LABELS.node]: c.node,
                   ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
+                  ...(c.devices.length === 0 ? {} : { [LABELS.devices]: c.devices.join(',') }),
                 },
                 host_port: c.running ? c.port : null,
                 ...(keepsPort ? { port_fixed: c.keepsPort } : {}),

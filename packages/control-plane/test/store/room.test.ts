@@ -283,6 +283,28 @@ test('a stopped project holds neither memory nor devices', async () => {
   expect(await held()).toEqual([0, [[]]]);
 });
 
+test('a machine that registers as another node keeps the devices of its containers', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'd')] });
+  const labels = {
+    [LABELS.deployment]: 'd',
+    [LABELS.project]: project.id,
+    [LABELS.devices]: `${GPU}=0`,
+  };
+  const renamed = await nodeIn(stores, 'renamed', {
+    role: 'deploy',
+    agent_version: '1',
+    devices: { [GPU]: ['0'] },
+    containers: [{ name: 'svc-shop', labels, host_port: 1, state: 'running' }] as never,
+  });
+  const { leases } = await stores.nodes.room();
+  expect(leases.map(({ node_id, holders }) => [node_id, holders.length])).toEqual([
+    [nodeId, 1],
+    [renamed.id, 1],
+  ]);
+});
+
 test('leases are removed with their node', async () => {
   const { stores, path, project, nodeId } = await scene();
   await commit(stores, project.id, { takeDevices: [take(nodeId, 'old')] });

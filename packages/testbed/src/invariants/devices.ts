@@ -6,6 +6,8 @@ export function checkDevices({ history, broken }: HistoryFacts): void {
   for (const e of history) {
     if (e.type !== 'container') continue;
     const runs = e.change === 'started' || e.change === 'moved';
+    // A person can start any container with the engine's own command. Berth stops it again.
+    if (runs && e.cause === 'hand') continue;
     for (const device of e.devices ?? []) {
       const user = users.get(device);
       if (!runs) {
