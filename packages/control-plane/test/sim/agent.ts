@@ -16,10 +16,9 @@ import { NODE_SECRET } from '../../src/domain/nodes/agent-identity.ts';
 import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
-import { type Container, type Engine, EngineError } from './engine.ts';
+import { type Container, DEVICE, type Engine, EngineError } from './engine.ts';
 import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
 import { createRandom } from './random.ts';
-import { DEVICE } from './scaling.ts';
 import type { Life, World } from './world.ts';
 
 export type AgentDeps = {

@@ -7,6 +7,9 @@ import { createDisk, type Disk } from './disk.ts';
 import { createRandom } from './random.ts';
 import type { World } from './world.ts';
 
+/** The kind of the devices that machines have. */
+export const DEVICE = 'sim.example/gpu';
+
 export type Container = {
   id: string;
   name: string;

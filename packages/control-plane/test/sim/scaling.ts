@@ -8,6 +8,7 @@ import { isScaledToZero } from '@berth/wire/project';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { Driver } from '../../src/flow/driver.ts';
 import type { Agent } from './agent.ts';
+import { DEVICE } from './engine.ts';
 import type { ControlPlane } from './front.ts';
 import type { Network } from './network.ts';
 import type { Random } from './random.ts';
@@ -16,8 +17,6 @@ import type { Life, World } from './world.ts';
 /** Time in which the containers of these projects drain. */
 export const SCALED_DRAIN_S = 5;
 const MAX_COUNT = 4;
-/** The kind of the devices that machines have. */
-export const DEVICE = 'sim.example/gpu';
 
 export type Scaling = {
   /** Gives projects their first number of instances. */
