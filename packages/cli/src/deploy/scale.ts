@@ -21,8 +21,8 @@ export async function seenBefore(cli: Cli, { running_deployment_id: id }: Projec
 }
 
 /**
- * Returns when so many instances serve. Throws CliError: refused if an instance waits or fails,
- * interrupted on Ctrl-C, or unreachable.
+ * Returns when the processes have as many serving instances as `counts` says. Throws CliError:
+ * refused if an instance waits or fails, interrupted on Ctrl-C, or unreachable.
  */
 export async function waitForCounts(
   cli: Cli,
@@ -42,15 +42,15 @@ export async function waitForCounts(
         awayMs: AWAY_MS,
         signal: io.interrupted,
       });
-      if (last.status === 'running') return throwIfShort(last, counts, project.name);
-      // A new version took over meanwhile: it has the counts too.
+      if (last.status === 'running') return throwIfMissing(last, counts, project.name);
+      // A new version took over meanwhile. Watch it, because it has the same counts.
       const { running_deployment_id } = await cli
         .client()
         .call('getProject', { params: { id: project.id } });
       id = running_deployment_id === id ? null : running_deployment_id;
       seen.clear();
     }
-    note('nothing of the project runs any more; the next deployment takes the counts');
+    note('the project has no running version any more; its next deployment uses the counts');
   } catch (error) {
     if (!io.interrupted.aborted) throw error;
     throw new CliError(
@@ -68,8 +68,11 @@ const ofProcess = (instances: readonly PlacedInstance[], process: string): Place
 const serving = (instances: readonly PlacedInstance[]): number =>
   instances.filter(({ state }) => state === 'serving').length;
 
-/** A lost instance whose number another one has is replaced. */
-const shortOnes = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
+/**
+ * Returns the instances that do not serve. Leaves out a lost one that has a replacement, which has
+ * the same number.
+ */
+const notServing = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
   instances.filter(
     (one) =>
       one.state !== 'serving' &&
@@ -79,21 +82,24 @@ const shortOnes = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
       ),
   );
 
-/** Returns whether all instances serve, or none of those that do not serve is on its way. */
+/**
+ * Returns whether waiting longer can change nothing: all instances serve, or the others wait for a
+ * node, are unhealthy or lost.
+ */
 function isSettled({ instances }: Deployment, counts: Scale): boolean {
   return Object.entries(counts).every(([process, count]) => {
     const own = ofProcess(instances, process);
     if (own.some(({ state }) => state === 'starting')) return false;
-    const missing = shortOnes(own);
+    const missing = notServing(own);
     return serving(own) + missing.length >= count && (missing.length > 0 || serving(own) === count);
   });
 }
 
-function throwIfShort({ instances }: Deployment, counts: Scale, project: string): void {
+function throwIfMissing({ instances }: Deployment, counts: Scale, project: string): void {
   for (const [process, count] of Object.entries(counts)) {
     const own = ofProcess(instances, process);
     if (serving(own) >= count) continue;
-    const reasons = shortOnes(own).map(instanceText);
+    const reasons = notServing(own).map(instanceText);
     throw refused(
       'instances_missing',
       `${serving(own)} of ${count} instances of ${process} serve: ${reasons.join('; ')}`,

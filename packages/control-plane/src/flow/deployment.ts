@@ -104,7 +104,7 @@ import {
   instanceAddressTaken,
   isFirstLost,
   lostAs,
-  namesOf,
+  finalNamesOf,
   presentOf,
   promote,
   refreshHealth,
@@ -126,7 +126,7 @@ import {
   takePlace,
 } from './instances.ts';
 import { nodeLost } from './lost-instance.ts';
-import { firstIsDown, observedInstance } from './observed-instance.ts';
+import { promoteIfFirstFails, observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
@@ -819,7 +819,7 @@ type Assignment = {
   /** The version whose room on its node is free when the new version starts. */
   freed: readonly Freed[];
   stopsFirst: boolean;
-  /** Nodes of the instances beside the first one. */
+  /** Nodes of the further instances. */
   others: readonly Choice[];
 };
 
@@ -1041,7 +1041,8 @@ function deployReported(
   stoppedByTask(draft, d, task, 'completed');
   if ((task.payload as DeployPayload).replace === 'recreate') {
     const { choices } = placeOthers(draft, answering, questionAgain(draft, answering, []), node);
-    // The count or the nodes changed meanwhile: the old version is down, so start what has a node.
+    // The count or the nodes might have changed. The old version is already down, so start the
+    // instances that have a node and do not wait for the others.
     const placed = choices.filter(({ placement }) => placement.winner !== null);
     startOthers(draft, answering, placed, (task.payload as DeployPayload).datasets);
   }
@@ -1055,7 +1056,8 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   if (d.status !== 'deploying' || d.route_published_at !== null) return;
   if (node === undefined || d.host_port === null) return;
   const others = draft.instances(d);
-  // One that answered and is down now does not delay the others.
+  // Count only instances that have not answered yet. An instance that answered and failed since
+  // does not delay the others.
   const missing = others.filter(({ state }) => state === 'starting' || state === 'waiting').length;
   const at = `${node.host_ip}:${d.host_port}`;
   if (missing > 0) {
@@ -1078,7 +1080,7 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   );
 }
 
-/** Handles the end of the deploy task of an instance beside the first one. */
+/** Handles the end of the deploy task of a further instance. */
 function instanceTaskEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -1094,7 +1096,7 @@ function instanceTaskEnded(
   if (d.status === 'running') replacementAnswers(draft, d, instanceOfTask(event.task));
 }
 
-/** Takes an instance of the running version into use. */
+/** Adds an instance of the running version, which now answers, to the route. */
 function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null): void {
   const instance = draft.instances(d).find((one) => one.id === id);
   if (instance === undefined || instance.node_id === null) return;
@@ -1123,7 +1125,7 @@ function runningScaled(draft: Draft, d: DeploymentRecord): void {
   refreshHealth(draft, d);
 }
 
-/** Stops the containers of a project at count 0. */
+/** Stops the containers of a project that is scaled to 0. */
 function rest(draft: Draft, d: DeploymentRecord): void {
   const { project, now } = draft.facts;
   if (!isProjectStopped(draft))
@@ -1199,7 +1201,7 @@ function routeConfirmed(
     of: d,
     remove: isSameNode || nodesOfOld.has(d.node_id ?? '') ? removeOld : [],
     keep: d,
-    names: namesOf(draft, d, d.node_id ?? ''),
+    names: finalNamesOf(draft, d, d.node_id ?? ''),
     drain,
   });
   if (old !== undefined && !isSameNode)
@@ -1208,7 +1210,7 @@ function routeConfirmed(
       replacedBy: d,
       remove: removeOld,
       keep: null,
-      names: namesOf(draft, d, old.node_id ?? ''),
+      names: finalNamesOf(draft, d, old.node_id ?? ''),
       drain,
     });
   // The other nodes on which either version has an instance.
@@ -1222,7 +1224,7 @@ function routeConfirmed(
         of: d,
         remove: nodesOfOld.has(id) ? removeOld : [],
         keep: null,
-        names: namesOf(draft, d, id),
+        names: finalNamesOf(draft, d, id),
         drain,
       });
   if (old !== undefined) forgetOthers(draft, old);
@@ -1272,7 +1274,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
-  if (event.node_id === d.node_id && firstIsDown(draft, d, event.container))
+  if (event.node_id === d.node_id && promoteIfFirstFails(draft, d, event.container))
     return refreshHealth(draft, d);
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides about a restart.

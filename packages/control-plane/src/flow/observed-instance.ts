@@ -1,6 +1,6 @@
 /**
- * Decides about the containers of instances that nodes report, and about those that they no longer
- * report: an instance fails, serves again, is replaced, or returns with its node. Pure.
+ * Decides what the container lists of nodes mean for the instances of a deployment: an instance
+ * fails, serves again, is replaced, or returns with its node. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -26,8 +26,8 @@ import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 
 /**
- * Handles the container of an instance beside the first one, or its absence. Returns false if the
- * container is that of the first instance.
+ * Handles the container of a further instance, or its absence. Returns false if the container is
+ * that of the first instance.
  */
 export function observedInstance(
   draft: Draft,
@@ -45,7 +45,7 @@ export function observedInstance(
   if (instance === undefined) {
     if (container === null) return event.instance_id !== undefined;
     if (instanceLabel(container) === ownLabel(d)) return false;
-    sweepInstance(draft, d, { container, node_id });
+    removeStrayContainer(draft, d, { container, node_id });
     return true;
   }
   if (instance.node_id !== node_id) {
@@ -57,16 +57,20 @@ export function observedInstance(
   return true;
 }
 
-/** A machine that was renamed reports its containers under another node. */
+/**
+ * Returns whether the two have the same container id. After a machine was renamed, another node
+ * reports its containers, so the node does not identify a container.
+ */
 const isSameContainer = (
   { container_id }: Pick<InstanceRecord, 'container_id'>,
   { id }: Pick<ObservedContainer, 'id'>,
 ): boolean => container_id !== null && container_id === id;
 
 /**
- * Handles a container of an instance on a node that the instance is not assigned to. If it is the
- * instance's own container and the assigned node no longer reports it, the machine was renamed:
- * the instance moves to the new node (as the first one in observe.ts). Other containers end.
+ * Handles a container on a node that its instance is not assigned to. If it is the instance's own
+ * container and the assigned node no longer reports it, the machine was renamed: the instance moves
+ * to the new node (observe.ts does the same for the first instance). Any other container is
+ * removed.
  */
 function instanceElsewhere(
   draft: Draft,
@@ -74,7 +78,8 @@ function instanceElsewhere(
   instance: InstanceRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
 ): void {
-  if (!isSameContainer(instance, container)) return sweepInstance(draft, d, { container, node_id });
+  if (!isSameContainer(instance, container))
+    return removeStrayContainer(draft, d, { container, node_id });
   const [own, node] = [draft.node(instance.node_id), draft.node(node_id)];
   if (node === undefined || instance.container_id === null) return;
   if (own !== undefined && (own.has_secret || stillHas(own, instance.container_id, draft.facts)))
@@ -108,10 +113,10 @@ function whyNotServing(container: ObservedContainer | null): string | null {
 }
 
 /**
- * Puts an instance that serves into the place of a first one that does not: the first one is always
- * in the route. Returns whether they changed places.
+ * Promotes an instance that serves if the first one does not serve, because the route always
+ * contains the first one. Returns whether it did.
  */
-export function firstIsDown(
+export function promoteIfFirstFails(
   draft: Draft,
   d: DeploymentRecord,
   container: ObservedContainer | null,
@@ -129,10 +134,13 @@ function replaceFirst(draft: Draft, d: DeploymentRecord, detail: string): boolea
   return true;
 }
 
-/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
+/**
+ * Time in ms after which an instance without a container is replaced: a single container list can
+ * be outdated.
+ */
 const MISSING_MS = 10_000;
 
-/** Time in ms in which the engine or the agent starts an exited container again. */
+/** Time in ms that the engine or the agent gets to start an exited container again. */
 const RESTART_MS = 10_000;
 
 /**
@@ -160,7 +168,7 @@ export function isInstanceAsExpected(
 }
 
 /** Removes the container of an instance that ended or runs elsewhere. */
-function sweepInstance(
+function removeStrayContainer(
   draft: Draft,
   d: DeploymentRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
@@ -187,7 +195,7 @@ function judgeInstance(
   container: ObservedContainer | null,
 ): void {
   const { now } = draft.facts;
-  if (instance.state === 'lost') return returned(draft, d, instance, container);
+  if (instance.state === 'lost') return lostInstanceReturned(draft, d, instance, container);
   const detail = whyNotServing(container);
   if (container === null || detail !== null) {
     if (container !== null && isLeftStopped(draft, d, instance, container)) {
@@ -217,18 +225,21 @@ function judgeInstance(
 }
 
 /**
- * A container that ends again and again does not serve between two ends, and one that started again
- * serves after it has answered.
+ * Returns whether it is too early to say that the container serves: it started a moment ago (a
+ * crash loop must not look healthy between two crashes), or its probe has no result yet.
  */
 const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
-  container.probe?.status === 'starting' || isNew(container, now);
+  container.probe?.status === 'starting' || hasJustStarted(container, now);
 
-const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
+const hasJustStarted = ({ started_at }: ObservedContainer, now: number): boolean => {
   const age = now - Date.parse(started_at ?? '');
   return age >= 0 && age < RESTART_MS;
 };
 
-/** Returns whether the container was stopped for a newer version that failed, and stays so. */
+/**
+ * Returns whether a container that was stopped for a newer version stays stopped although that
+ * version failed.
+ */
 const isLeftStopped = (
   draft: Draft,
   d: DeploymentRecord,
@@ -249,7 +260,11 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
   endTaskOf(draft, d, instance.id);
   draft.removeInstance(instance.id);
   const on = nameOf(draft, instance);
-  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  draft.addLine(
+    d,
+    'instance',
+    `instance ${instance.number} ends: its container is missing on ${on}`,
+  );
   reconcile(draft, d);
 }
 
@@ -257,7 +272,7 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
  * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
  * removed.
  */
-function returned(
+function lostInstanceReturned(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
@@ -283,7 +298,7 @@ function returned(
   reconcile(draft, d);
 }
 
-/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
+/** Ends a lost instance whose node is back. If it ran beside its replacement, the story says so. */
 function endReturned(
   draft: Draft,
   d: DeploymentRecord,
@@ -296,8 +311,8 @@ function endReturned(
   draft.addLine(
     d,
     'failover',
-    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
-      'because only the connection to Berth was cut',
+    `${process} ${number} kept running on ${nameOf(draft, instance)} beside its replacement: only ` +
+      'the connection of the node to Berth was cut',
   );
 }
 

@@ -56,7 +56,7 @@ type DeployInput = {
   missingBytes: number;
   /** CDI devices of the container. */
   devices: string[];
-  /** The node can have no room for two versions: then it differs from the setting. */
+  /** Differs from the setting if the node has no room for two versions. */
   replace: ReplaceMode;
   volumes?: VolumeMounts;
   /** The instance to start, if it is not the first one. */
@@ -189,13 +189,16 @@ export type RetireRequest = {
   remove: {
     deployment: DeploymentRecord;
     reason: string;
-    /** Only the container with this label; null: only the one without; absent: all of them. */
+    /**
+     * Limits the removal by the instance label. A text: only the container with this label; null:
+     * only the container without a label; absent: all containers of the deployment.
+     */
     instance?: string | null;
     /** How many containers it removes, if several. */
     containers?: number;
   }[];
   keep: DeploymentRecord | null;
-  /** Instances beside the first one whose containers get these names. */
+  /** Further instances whose containers get these names. */
   names?: { deployment_id: string; instance_id: string; name: string }[];
   /** Whether the removed containers might still have requests in flight. */
   drain: boolean;

@@ -60,7 +60,8 @@ async function heldMemory(
       .selectFrom('deployments')
       .select('memory_bytes')
       .where('id', '=', deployment_id)
-      // An instance that ends has no row any more, and its version runs on.
+      // An ended instance has no row any more, although its deployment still runs: count it by its
+      // task.
       .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
       .executeTakeFirst();
     held.set(node_id, (held.get(node_id) ?? 0) + containers * (gone?.memory_bytes ?? 0));
@@ -68,7 +69,7 @@ async function heldMemory(
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
-/** Returns the memory limits of the instances beside the first ones, by node. */
+/** Returns the memory limits of the further instances, by node. */
 async function heldByInstances(
   tx: Tx,
   nodeId: string | null,
@@ -269,9 +270,9 @@ export async function takeDevices(
   takes: readonly DeviceTake[],
   now: number,
 ): Promise<boolean> {
-  // An earlier attempt of an instance can have other devices of the node.
+  // Release the devices that an earlier attempt of this instance leased on the node.
   for (const { node_id, deployment_id, instance_id } of takes)
-    await freeDevices(tx, node_id, [{ deployment_id, instance_id }]);
+    await releaseDevices(tx, node_id, [{ deployment_id, instance_id }]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
@@ -319,10 +320,10 @@ async function takeDevice(
 type Gone = { deployment_id: string; instance_id?: string | null };
 
 /**
- * Frees the devices of containers that are gone from the node. A device returns to the version that
+ * Releases the devices of containers that are gone from the node. A device returns to the version that
  * stopped for such a container, if that version still runs.
  */
-export async function freeDevices(tx: Tx, nodeId: string, all: readonly Gone[]): Promise<void> {
+export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[]): Promise<void> {
   for (const gone of all) {
     const { deployment_id, instance_id } = gone;
     const isOne = instance_id !== undefined;
@@ -359,11 +360,11 @@ export async function freeDevices(tx: Tx, nodeId: string, all: readonly Gone[]):
   }
 }
 
-/** Frees the devices of the containers that a retire task has removed. */
-export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
-  freeDevices(tx, nodeId, removedBy(payload));
+/** Releases the devices of the containers that a retire task has removed. */
+export const releaseRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
+  releaseDevices(tx, nodeId, removedBy(payload));
 
-/** Moves the leases of a deployment to the node as which its machine registers now. */
+/** Moves the leases of a deployment to another node record, after its machine was renamed. */
 export async function moveDevices(
   tx: Tx,
   { deployment_id, from, to }: NonNullable<Plan['moveDevices']>,
@@ -383,7 +384,7 @@ export async function moveDevices(
 }
 
 /** Removes the leases of a node or of a project that is being removed. */
-export const forgetDevices = (
+export const removeLeases = (
   tx: Tx,
   where: { node: string } | { project: string },
 ): Promise<unknown> => {

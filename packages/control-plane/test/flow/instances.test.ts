@@ -649,8 +649,8 @@ describe('a lost node, further cases', () => {
     const cut = back(new Date(NOW - 60_000).toISOString());
     expect(removed(cut)).toEqual(['f1']);
     expect(lines(cut)).toEqual([
-      'web 1 ran on node-1 all the time: two ran meanwhile, because only the connection to Berth ' +
-        'was cut',
+      'web 1 kept running on node-1 beside its replacement: only the connection of the node to ' +
+        'Berth was cut',
     ]);
     const rebooted = back(new Date(NOW + 1).toISOString());
     expect(removed(rebooted)).toEqual(['f1']);

@@ -1,4 +1,4 @@
-/** Route of the failover that a person requests, and the silence of nodes in their views. */
+/** The route with which a person starts a failover, and the field `failover` of nodes. */
 import type { Node, NodeFailoverAnswer } from '@berth/wire/node';
 import { isWanted } from '../../domain/deployments/instance.ts';
 import type { InstanceStore, UnmovedInstance } from '../../domain/deployments/instance-store.ts';
@@ -35,7 +35,10 @@ async function failoverNode(
   const node = await deps.nodes.get(params.id);
   const silent = await deps.failover.silent();
   if (!silent.some(({ id }) => id === node.id))
-    throw new DomainError('wrong_state', `the agent of ${node.hostname} answers: nothing waits`);
+    throw new DomainError(
+      'wrong_state',
+      `${node.hostname} is not silent, so a failover is not needed; to move its projects, drain it`,
+    );
   const before = await deps.instances.unmoved([node.id]);
   if (before.length === 0)
     throw new DomainError('wrong_state', `no instance waits for ${node.hostname}`);
@@ -52,11 +55,11 @@ async function failoverNode(
     access,
   );
   const shown = before.filter(({ project_id }) => seen.has(project_id));
-  return { node_id: node.id, node: node.hostname, ...(await endsOf(deps, node.id, shown)) };
+  return { node_id: node.id, node: node.hostname, ...(await outcomeOf(deps, node.id, shown)) };
 }
 
 /** Returns which of the instances moved, and why the others wait. */
-async function endsOf(
+async function outcomeOf(
   deps: Deps,
   nodeId: string,
   before: readonly UnmovedInstance[],
@@ -97,8 +100,8 @@ const shownOf = ({ project_id, project, process, number }: UnmovedInstance) => (
   number,
 });
 
-/** Returns the silence of these nodes for their views. */
-export async function silenceOf(
+/** Returns the field `failover` of those of these nodes that are silent. */
+export async function failoverFields(
   { failover, instances, now }: Pick<Deps, 'failover' | 'instances' | 'now'>,
   nodeIds: readonly string[],
 ): Promise<Map<string, NonNullable<Node['failover']>>> {

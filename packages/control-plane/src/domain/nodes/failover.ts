@@ -8,10 +8,11 @@
  *
  * Limit: FAILOVER_AFTER for an agent that sends beats, the contract's offline time for any other.
  *
- * Brake: a silent node is held if more than half of the nodes that were online within the hour
- * before its last request are silent since that hour, and at least two. The hour counts from the
- * last request of the node, not from now: so a node that is held stays held until it returns, even
- * for days, and after a restart of the control plane.
+ * Brake: when most nodes become silent together, the network is a more likely cause than the nodes,
+ * so nothing moves. For each silent node, the brake reads the nodes whose last request is newer, or
+ * at most one hour older. It holds the node if more than half of them, and at least two, became
+ * silent within one hour of it. The hour is relative to the last request of the node and not to now,
+ * so a held node stays held until it returns, even after days or a restart of the control plane.
  */
 import type { Uptime } from '../platform/uptime.ts';
 
@@ -32,7 +33,7 @@ export type HeardNode = {
 export type SilentNode = {
   id: string;
   hostname: string;
-  /** How long the agent is silent in ms, by the uptime clock. */
+  /** How long the agent has been silent in ms, by the uptime clock. */
   silentMs: number;
   /** True: its limit has passed, so it gets no new work while other nodes can take it. */
   isOverdue: boolean;
@@ -45,28 +46,29 @@ export type SilentNode = {
 export type FailoverLimits = { failoverMs: number | null; offlineMs: number };
 
 const HOUR_MS = 3_600_000;
-/** The clocks of two control planes differ by less. */
+/** Maximum difference in ms between the clocks of two control planes. */
 const CLOCKS_DIFFER_MS = 5_000;
 
 /**
- * The brake also counts nodes that become overdue within so many beats: the last beats of nodes
- * that are cut at once are up to one interval apart, and the first must not move meanwhile.
+ * Number of beat intervals by which the brake counts a node as silent early. Nodes that lose the
+ * network together sent their last beats at different moments of one interval. Without this margin,
+ * the first of them would move before the brake sees the others.
  */
 const BEATS_MISSED = 1.5;
 
-/** Silence in ms that counts while FAILOVER_AFTER is `none`, for a person who moves instances. */
-const BY_HAND_MS = 30_000;
+/** While FAILOVER_AFTER is `none`: silence in ms after which a person can move instances. */
+const MANUAL_FAILOVER_MS = 30_000;
 
 /**
- * Returns the nodes whose agents are silent for FAILOVER_AFTER, by name. While FAILOVER_AFTER is
- * `none`, no node is lost or held.
+ * Returns the nodes whose agents have been silent for FAILOVER_AFTER, sorted by name. While
+ * FAILOVER_AFTER is `none`, no node is lost or held.
  */
 export function silentNodes(
   nodes: readonly HeardNode[],
   { now, uptime }: { now: number; uptime: Uptime },
   { failoverMs, offlineMs }: FailoverLimits,
 ): SilentNode[] {
-  const afterMs = failoverMs ?? BY_HAND_MS;
+  const afterMs = failoverMs ?? MANUAL_FAILOVER_MS;
   const heard = nodes.map((node) => {
     const last = lastHeard(node, now, uptime);
     return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
@@ -76,15 +78,15 @@ export function silentNodes(
   const counted = heard.filter(
     ({ node, silentMs }) => silentMs >= (node.beats ? afterMs - beatsMs : afterMs),
   );
-  // Sorted once: most of 10,000 nodes can be silent, and each is compared with all others.
+  // Sort the times once: up to 10,000 nodes can be silent, and each is compared with all others.
   const [heardAt, countedAt] = [heard, counted].map((some) =>
     Float64Array.from(some, ({ last }) => last).sort(),
   ) as [Float64Array, Float64Array];
   return silent
     .map(({ node: { id, hostname, beats }, last, silentMs }) => {
-      const all = heardAt.length - before(heardAt, last - HOUR_MS);
+      const all = heardAt.length - countBefore(heardAt, last - HOUR_MS);
       const silentTogether =
-        before(countedAt, last + HOUR_MS, true) - before(countedAt, last - HOUR_MS);
+        countBefore(countedAt, last + HOUR_MS, true) - countBefore(countedAt, last - HOUR_MS);
       const isHeld = failoverMs !== null && silentTogether >= 2 && silentTogether * 2 > all;
       const limitMs = beats ? afterMs : Math.max(afterMs, offlineMs);
       return {
@@ -99,21 +101,21 @@ export function silentNodes(
     .toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1));
 }
 
-/** Returns how many of the sorted times are before `limit`; with `orAt`, also those at it. */
-function before(times: Float64Array, limit: number, orAt = false): number {
+/** Returns how many of the sorted times are before `limit`, or at it if `inclusive`. */
+function countBefore(times: Float64Array, limit: number, inclusive = false): number {
   let [low, high] = [0, times.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     const time = times[middle] as number;
-    if (time < limit || (orAt && time === limit)) low = middle + 1;
+    if (time < limit || (inclusive && time === limit)) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
 /**
- * Returns the last sign of the node by the uptime clock. A time in the future counts as unknown:
- * then the node is silent since this control plane serves.
+ * Returns when the node was last heard, by the uptime clock. Ignores times in the future. If
+ * nothing else is known, the silence begins at the start of this control plane.
  */
 function lastHeard(
   { heard_at, observed_at, last_seen_at }: HeardNode,
@@ -124,10 +126,11 @@ function lastHeard(
     (time) => time !== null && time <= at + CLOCKS_DIFFER_MS,
   ) as number[];
   if (past.length > 0) return Math.max(...past);
-  // A contract-only agent after a restart: only the machine's clock tells.
+  // After a restart, only the registration of a contract-only agent is known, by the machine’s
+  // clock.
   return last_seen_at > now + CLOCKS_DIFFER_MS ? since : at - Math.max(0, now - last_seen_at);
 }
 
 /** Returns the interval of the beats in seconds. */
 export const beatSeconds = (failoverMs: number | null): number =>
-  Math.min(10, (failoverMs ?? BY_HAND_MS) / 3_000);
+  Math.min(10, (failoverMs ?? MANUAL_FAILOVER_MS) / 3_000);

@@ -442,7 +442,10 @@ export function place(
 export type Spread = {
   mode: 'nodes' | 'pack';
   taken: ReadonlyMap<string, number>;
-  /** The node of an instance that starts with these; its memory does not count as held yet. */
+  /**
+   * A node on which another instance starts at the same time; its memory does not count as held
+   * yet.
+   */
   starting?: string;
 };
 

@@ -40,7 +40,7 @@ export function Instances({ project }: { project: Project }) {
       <Column gap="sm">
         <ScaleForm key={countOf(project)} project={project} />
         {id === null || project.stopped ? (
-          <Text tone="quiet">{whenText(project)}</Text>
+          <Text tone="quiet">{whenCountApplies(project)}</Text>
         ) : (
           <QueryBoundary query={running} what="the instances">
             {(deployment) => <RunningInstances project={project} deployment={deployment} />}
@@ -51,7 +51,7 @@ export function Instances({ project }: { project: Project }) {
   );
 }
 
-const whenText = (project: Project): string => {
+const whenCountApplies = (project: Project): string => {
   if (isScaledToZero(project))
     return 'The project is scaled to 0: its address answers 503 until you scale it up.';
   return project.stopped
@@ -60,7 +60,9 @@ const whenText = (project: Project): string => {
 };
 
 type RunningProps = { project: Project; deployment: Deployment };
-/** Shows the table only for several instances: one instance is in the lead of the page. */
+/**
+ * Shows the table only for several instances: the top of the page already describes a single one.
+ */
 function RunningInstances({ project, deployment: { instances } }: RunningProps) {
   const wanted = countOf(project);
   return (
