@@ -228,6 +228,8 @@ export const LABELS = {
    * Set only if the project sets `health_path`.
    */
   probe: 'berth.probe',
+  /** The devices of the container, such as `nvidia.com/gpu=0`, comma-separated. */
+  devices: 'berth.devices',
   /** Memory limit in bytes that the agent applied because the project sets no limit. */
   default_memory: 'berth.default_memory',
   /** `secrets_digest` of the claim. The agent does not adopt a container with other secrets. */

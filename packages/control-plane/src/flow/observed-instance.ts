@@ -15,6 +15,7 @@ import {
   wantedNumbers,
 } from '../domain/deployments/instance.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
+import { needsDevices } from '../domain/nodes/room.ts';
 import type { EventOf } from './events.ts';
 import { isFirstLost, nameOf, promote, publishServers, wantedCount } from './instance-route.ts';
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
@@ -85,6 +86,8 @@ function instanceElsewhere(
     return;
   const moved = { ...instance, node_id, host_port: container.host_port ?? instance.host_port };
   draft.putInstance(moved);
+  if (own !== undefined && needsDevices(d.settings))
+    draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
   draft.addLine(
     d,
     'node_changed',

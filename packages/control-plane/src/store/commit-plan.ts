@@ -335,8 +335,7 @@ async function changeDevices(
   tx: Tx,
   { freeDevices: freed = [], moveDevices: moved, takeDevices: taken = [], now }: Plan,
 ): Promise<void> {
-  for (const { node_id, deployment_id } of freed)
-    await releaseDevices(tx, node_id, [deployment_id]);
+  for (const { node_id, ...gone } of freed) await releaseDevices(tx, node_id, [gone]);
   if (moved !== undefined) await moveDevices(tx, moved);
   if (!(await takeDevices(tx, taken, now))) throw new Stale();
 }

@@ -82,14 +82,8 @@ export function whyNotCount(count: number | null, project: Pick<Project, 'proces
 }
 
 /** Returns why a project can have one instance only; null if it can have more. */
-export const whyOnlyOne = ({
-  volumes,
-  datasets,
-  requires,
-}: Pick<Project, 'volumes' | 'datasets' | 'requires'>) => {
+export const whyOnlyOne = ({ volumes, datasets }: Pick<Project, 'volumes' | 'datasets'>) => {
   const only = 'so it can have one instance only: two would write at once';
-  if (Object.keys(requires.devices ?? {}).length > 0)
-    return 'it requires devices, so it can have one instance only';
   if (volumes.length > 0) return `it has volumes, ${only}`;
   return datasets.some(({ mode }) => mode === 'readwrite')
     ? `it writes to a dataset, ${only}`
