@@ -40,8 +40,8 @@ export type Labels = Readonly<Record<string, string>>;
 export type Devices = Readonly<Record<string, readonly string[]>>;
 
 /**
- * Parts of a registration without a rule: a bad value must not break the registration, so the
- * control plane ignores it (domain/nodes/machine.ts).
+ * Fields of a registration that describe the machine. Their schema accepts any value, because a bad
+ * value must not break the registration; the control plane ignores it (domain/nodes/machine.ts).
  */
 export const MACHINE_REPORT = {
   cpus: Type.Optional(
@@ -66,7 +66,7 @@ export const MACHINE_REPORT = {
   ),
 };
 
-/** The same parts in the view of a node. */
+/** The same fields in the view of a node. */
 export const MACHINE_VIEW = {
   cpus: Type.Union([Type.Number(), Type.Null()], {
     description: 'CPUs of the machine; null if the agent does not send it, like `memory_bytes`',
@@ -138,8 +138,8 @@ export function requiresLines({ labels = {}, arch, devices = {} }: Requires): st
 }
 
 /**
- * Parses the lines of `requiresLines`; a device without a number means one. A line of another form
- * is the result. The API checks keys and values.
+ * Parses the lines of `requiresLines`; a device without a number means one. Returns `bad` with the
+ * first line that has another form. The API checks keys and values.
  */
 export function parseRequires(lines: readonly string[]): Requires | { bad: string } {
   const labels: Record<string, string> = {};

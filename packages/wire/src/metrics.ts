@@ -81,7 +81,7 @@ export const AgentMetrics = Type.Object({
 /** `next_ms`: delay before the agent reads the next values, so that each minute has one point. */
 export const AgentMetricsAnswer = Type.Object({ stored: Type.Integer(), next_ms: Type.Number() });
 
-/** The sum of the instances of a deployment that the request asks for. */
+/** The sum of those instances of a deployment that match the query. */
 export const MetricPoint = Type.Object({
   at: Time,
   deployment_id: Id,

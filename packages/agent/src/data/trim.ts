@@ -38,7 +38,8 @@ export function createTrim({
       .filter((v) => v.datasetId === datasetId && !pinned.has(keyOf(datasetId, v.version)))
       .sort((a, b) => b.version - a.version);
     for (const { version } of unused.slice(keepVersions)) {
-      // A version that a task protects also stays, until the next copy.
+      // Skip the version that just arrived. `evict` keeps a version that a task protects; the trim
+      // after the next copy removes it.
       const freed = version === arrived ? null : await evict.version(datasetId, version);
       if (freed !== null) storage.add(-freed);
     }

@@ -5,8 +5,8 @@
  *   off ── an answer to a registration names `beat_seconds` ──▶ on: one request each interval
  *   on  ── an answer names none (an older control plane) ──▶ off
  *
- * A beat does not wait for the previous one, and ends before the next but one begins: a connection
- * that hangs delays nothing.
+ * A beat does not wait for the previous one, and its time limit is one interval, so a hanging
+ * connection delays nothing.
  */
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';

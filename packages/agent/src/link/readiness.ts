@@ -4,7 +4,9 @@ import type { OperatorNote } from '@berth/wire/system';
 export type Readiness = {
   ready: boolean;
   reasons: string[];
-  /** The one of the reasons that waiting does not resolve; null without it. */
+  /**
+   * The reason that does not go away by waiting; null if there is none. It is also in `reasons`.
+   */
   refusal: string | null;
   /** Warnings that do not make the agent unready. */
   notes: string[];

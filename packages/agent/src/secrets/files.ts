@@ -1,7 +1,7 @@
 /**
  * Manages file secrets: a tmpfs folder for each container of a deployment (`ownerOf`), which it
- * mounts read-only at /run/secrets. The agent fills the folder before the container starts; a tmpfs mounted by the
- * engine would still be empty at that time.
+ * mounts read-only at /run/secrets. The agent fills the folder before the container starts; a tmpfs
+ * mounted by the engine would still be empty at that time.
  * After a reboot, tmpfs is empty, and the engine starts containers without a task. STATE_DIR
  * therefore has an encrypted copy, from which the agent fills the folder when it starts
  * (`restore`). Until then such a container cannot start; revive.ts starts it afterwards.

@@ -128,7 +128,7 @@ async function deploy(
       },
       async discard() {
         await container.remove();
-        // Counts as a user of the mounts, as a running task does (`undoDatasets`).
+        // Protect the mounts, as a running task does, until `undoDatasets` has decided about them.
         const release = deps.prepare?.protect(deployment);
         await undoData().finally(() => release?.());
       },

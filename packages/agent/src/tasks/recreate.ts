@@ -59,7 +59,7 @@ export function containersToRestart(
   return one === undefined ? [] : [one];
 }
 
-/** Starts the containers. One that does not start does not keep the others stopped. */
+/** Starts all containers, even if some of them fail. Then throws the first error. */
 export async function startAll(
   docker: Pick<Docker, 'start'>,
   containers: readonly Container[],

@@ -113,8 +113,8 @@ export function createRetireHandler({
 }
 
 /**
- * Drain time of instances that are removed without their id, in seconds: a control plane of version
- * 0.1.0 does not know them, and removes them right after it took them out of the route.
+ * Minimum drain time in seconds of instances that a control plane of version 0.1.0 removes. It does
+ * not know instances: it names no id, and removes them right after it took them out of the route.
  */
 const UNKNOWN_DRAIN_SECONDS = 10;
 

@@ -126,7 +126,10 @@ const TERMS: readonly Column<PlacementRow>[] = [
   },
 ];
 
-/** Explains each instance: its node, the terms of the nodes that could take it, and refusals. */
+/**
+ * Explains each instance: its node, the scores of the nodes that could take it, and why the others
+ * were refused.
+ */
 const placementOfInstances = ({ items }: ProjectPlacement): string =>
   items.length === 0
     ? 'no instance runs'

@@ -21,8 +21,8 @@ export async function seenBefore(cli: Cli, { running_deployment_id: id }: Projec
 }
 
 /**
- * Returns when so many instances serve. Throws CliError: refused if an instance waits or fails,
- * interrupted on Ctrl-C, or unreachable.
+ * Returns when the processes have as many serving instances as `counts` says. Throws CliError:
+ * refused if an instance waits or fails, interrupted on Ctrl-C, or unreachable.
  */
 export async function waitForCounts(
   cli: Cli,
@@ -43,7 +43,7 @@ export async function waitForCounts(
         signal: io.interrupted,
       });
       if (last.status === 'running') return throwIfShort(last, counts, project.name);
-      // A new version took over meanwhile: it has the counts too.
+      // A new version took over meanwhile. Watch it, because it has the same counts.
       const { running_deployment_id } = await cli
         .client()
         .call('getProject', { params: { id: project.id } });
@@ -68,7 +68,10 @@ const ofProcess = (instances: readonly PlacedInstance[], process: string): Place
 const serving = (instances: readonly PlacedInstance[]): number =>
   instances.filter(({ state }) => state === 'serving').length;
 
-/** A lost instance whose number another one has is replaced. */
+/**
+ * Returns the instances that do not serve. Leaves out a lost one that has a replacement, which has
+ * the same number.
+ */
 const shortOnes = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
   instances.filter(
     (one) =>
@@ -79,7 +82,10 @@ const shortOnes = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
       ),
   );
 
-/** Returns whether all instances serve, or none of those that do not serve is on its way. */
+/**
+ * Returns whether waiting longer can change nothing: all instances serve, or the others wait for a
+ * node, are unhealthy or lost.
+ */
 function isSettled({ instances }: Deployment, counts: Scale): boolean {
   return Object.entries(counts).every(([process, count]) => {
     const own = ofProcess(instances, process);

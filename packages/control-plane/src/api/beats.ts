@@ -1,6 +1,6 @@
 /**
- * Answers repeated beats before Fastify does: 10,000 agents send 1,000 beats each second, and all
- * that a beat needs is its time.
+ * Answers repeated beats before Fastify handles them: 10,000 agents send 1,000 beats each second,
+ * and a beat only updates one time.
  *
  *   unknown ── the route accepts the same request (`accepted`) ──▶ known: answered here
  *   known ── KNOWN_MS later; another secret; a secret or a node that is gone ──▶ the route decides

@@ -1,7 +1,7 @@
 /**
- * Handles at the start what a version of Berth that does not know instances did meanwhile: it
- * removed the containers of instances beside the first one. Without this, the proxy would get their
- * addresses until their nodes report.
+ * Runs at the start of the control plane. An older version of Berth, which does not know instances,
+ * might have run meanwhile and removed the containers of instances beside the first one. This ends
+ * such instances; otherwise the proxy would get their addresses until their nodes report.
  */
 import { isContainerOf } from '../domain/deployments/instance.ts';
 import type { Driver } from './driver.ts';
@@ -17,7 +17,7 @@ export async function endAbsentInstances(
   const byId = new Map((await nodes.all('deploy')).map((node) => [node.id, node]));
   for (const instance of serving) {
     const node = byId.get(instance.node_id ?? '');
-    // A list from before the start of the instance says nothing about it.
+    // A container list that is older than the instance does not prove that it is gone.
     if (node === undefined || node.last_seen_at <= instance.since) continue;
     if (node.containers.some((container) => isContainerOf(instance, container, node.id))) continue;
     await driver.advance(instance.deployment_id, {

@@ -1009,7 +1009,8 @@ function deployReported(
   stoppedByTask(draft, d, task, 'completed');
   if ((task.payload as DeployPayload).replace === 'recreate') {
     const { choices } = placeOthers(draft, answering, questionAgain(draft, answering, []), node);
-    // The count or the nodes changed meanwhile: the old version is down, so start what has a node.
+    // The count or the nodes might have changed. The old version is already down, so start the
+    // instances that have a node and do not wait for the others.
     const placed = choices.filter(({ placement }) => placement.winner !== null);
     startOthers(draft, answering, placed, (task.payload as DeployPayload).datasets);
   }
@@ -1023,7 +1024,8 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   if (d.status !== 'deploying' || d.route_published_at !== null) return;
   if (node === undefined || d.host_port === null) return;
   const others = draft.instances(d);
-  // One that answered and is down now does not delay the others.
+  // Count only instances that have not answered yet. An instance that answered and failed since
+  // does not delay the others.
   const missing = others.filter(({ state }) => state === 'starting' || state === 'waiting').length;
   const at = `${node.host_ip}:${d.host_port}`;
   if (missing > 0) {
@@ -1062,7 +1064,7 @@ function instanceTaskEnded(
   if (d.status === 'running') replacementAnswers(draft, d, instanceOfTask(event.task));
 }
 
-/** Takes an instance of the running version into use. */
+/** Adds an instance of the running version, which now answers, to the route. */
 function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null): void {
   const instance = draft.instances(d).find((one) => one.id === id);
   if (instance === undefined || instance.node_id === null) return;
@@ -1091,7 +1093,7 @@ function runningScaled(draft: Draft, d: DeploymentRecord): void {
   refreshHealth(draft, d);
 }
 
-/** Stops the containers of a project at count 0. */
+/** Stops the containers of a project that is scaled to 0. */
 function rest(draft: Draft, d: DeploymentRecord): void {
   const { project, now } = draft.facts;
   if (!isProjectStopped(draft))

@@ -28,9 +28,9 @@ export type DrainStores = Pick<
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
- * Returns the deployments that still run on the node or have volumes there, and whether a
- * deployment to the node is in progress or an instance there drains (`arriving`). A stopped project without volumes is not
- * included: its container stays on the node.
+ * Returns the deployments that still run on the node or have volumes there. `arriving`: a
+ * deployment to the node is in progress, or an instance drains there. A stopped project without
+ * volumes is not included: its container stays on the node.
  */
 export async function readDrainState(
   stores: DrainStores,
@@ -101,7 +101,10 @@ export async function deploymentsOn(
   return [...serving, ...(await stores.deployments.getMany([...new Set(others)]))];
 }
 
-/** Returns what moves of a deployment with several instances; null for one with one instance. */
+/**
+ * Returns the state of the instances that leave the node; null if the deployment has only its first
+ * instance.
+ */
 function movingOf(
   d: DeploymentRecord,
   others: readonly InstanceRecord[],

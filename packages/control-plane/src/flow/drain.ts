@@ -2,9 +2,9 @@
  * Decides the steps of a drain. Berth deploys each deployment of the node again; the node is
  * cordoned, so the new deployment goes to another node. A deployment that cannot move keeps serving
  * on the node. Of a deployment with several instances, only those on the node move
- * (flow/instances.ts `nodeDrained`); one that no node can take serves on, and its replacement waits
- * without a time limit. The volumes of a stopped project move without a start of the project
- * (flow/volume-handoff.ts). Pure; loops/drains.ts executes the steps.
+ * (flow/instances.ts `nodeDrained`). If no other node can take an instance, it keeps serving, and
+ * its replacement waits without a time limit. The volumes of a stopped project move without a start
+ * of the project (flow/volume-handoff.ts). Pure; loops/drains.ts executes the steps.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
  *    ▲                                                       │
@@ -36,8 +36,9 @@ export type Remaining = {
 };
 
 /**
- * The instances on the node. `unasked`: how many have no replacement. `isMoving`: one is starting
- * there, or a replacement is starting elsewhere. `problem`: why a replacement waits.
+ * The instances on the node. `unasked`: how many have no replacement yet. `isMoving`: an instance
+ * is starting on the node, or a replacement is starting elsewhere. `problem`: why a replacement
+ * waits.
  */
 export type MovingInstances = { unasked: number; isMoving: boolean; problem: string | null };
 
@@ -76,7 +77,8 @@ export const newDrain = (now: number): DrainRecord => ({
  * the same record if nothing changes.
  */
 export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
-  // Tries of volumes and of instances make no deployment.
+  // Only the move of a whole deployment creates a deployment, so tries of volumes and of instances
+  // have none.
   const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
   const earlierTries = Object.entries(drain.tries);
   if (!earlierTries.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;

@@ -50,7 +50,7 @@ export type FlowEvent =
       type: 'observed';
       node_id: string;
       container: ObservedContainer | null;
-      /** The instance beside the first one of which the node reports no container. */
+      /** The instance (not the first one) whose container the node does not report. */
       instance_id?: string;
       listed_after?: number | null;
     }
@@ -64,10 +64,10 @@ export type FlowEvent =
   /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' }
   /**
-   * The agent of the node sent no request for FAILOVER_AFTER, and the brake does not hold it.
-   * `silent`: all nodes that are silent now, because no instance should start there. `forced`: a
-   * person says so, whatever the brake says; with `machine_is_off` also projects move whose
-   * `on_node_lost` is `wait`, if they write nothing.
+   * The agent of the node sent no request for FAILOVER_AFTER, and the brake does not hold the node.
+   * `silent`: all nodes that are silent now; no instance starts there. `forced`: a person requested
+   * the failover, which overrides the brake. With `machine_is_off`, projects with `on_node_lost:
+   * wait` move too, unless they write data.
    */
   | {
       type: 'node_lost';
@@ -80,7 +80,7 @@ export type FlowEvent =
    * answers.
    */
   | { type: 'node_drained'; node_id: string }
-  /** The proxy serves a configuration without this instance, which drains. */
+  /** The proxy serves a configuration that no longer contains this draining instance. */
   | { type: 'instance_left'; instance_id: string }
   /** The count of a process changed, or a waiting instance might find a node now. */
   | { type: 'scaled' };

@@ -34,7 +34,7 @@ export const nameOf = (draft: Draft, { node_id }: Pick<InstanceRecord, 'node_id'
 export const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
   isMovable(other) && replacementOf(other, [instance]) !== undefined;
 
-/** Returns the addresses of the instances that serve, beside the first one. */
+/** Returns the addresses of the serving instances, without the first one. */
 export function serversOf(draft: Draft, d: DeploymentRecord): RouteServer[] {
   return draft.instances(d).flatMap((instance) => {
     const node = draft.node(instance.node_id);
@@ -128,7 +128,7 @@ export const presentOf = (draft: Draft, d: DeploymentRecord): DeploymentRecord =
   ...draft.plan.changeDeployments.find(({ id }) => id === d.id)?.set,
 });
 
-/** Returns the state of a first instance whose node is silent (`promote`). */
+/** Returns the state that a lost first instance gets when `promote` replaces it. */
 export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
   state: 'lost',
   detail: `${draft.node(d.node_id)?.hostname ?? 'its node'} is silent`,
@@ -137,8 +137,8 @@ export const lostAs = (draft: Draft, d: DeploymentRecord): EarlierFirst => ({
 type EarlierFirst = { state: 'lost' | 'draining' | 'unhealthy'; detail: string };
 
 /**
- * Makes an instance that serves the first one of its deployment. The earlier first one becomes the
- * instance `as`, or ends if `as` is null.
+ * Promotes a serving instance: it becomes the first one of its deployment. The earlier first one
+ * becomes a record with the state `as`, or ends if `as` is null.
  */
 export function promote(
   draft: Draft,
@@ -151,7 +151,7 @@ export function promote(
   if (node === undefined || instance.host_port === null) return;
   const before = draft.node(d.node_id);
   draft.removeInstance(instance.id);
-  // A deleted node does not return.
+  // An instance on a deleted node gets no record, because the node does not return.
   if (as !== null && before !== undefined)
     draft.putInstance({
       id: ownLabel(d) ?? draft.freshId(),

@@ -76,7 +76,7 @@ export async function vacate(
   const open = await stores.deployments.getMany(
     (await stores.deployments.inProgress()).map((d) => d.id),
   );
-  // Instances that start there start elsewhere. The drain moves those that serve.
+  // Starting instances move to another node now. The drain moves the serving ones.
   const instanced = new Set(
     (await stores.instances.onNode(nodeId))
       .filter(({ state }) => state === 'starting' || state === 'lost')

@@ -107,7 +107,9 @@ function loseFirst(draft: Draft, d: DeploymentRecord, name: string, hold: string
   }
 }
 
-/** Starts an instance elsewhere whose node became silent while the instance started there. */
+/**
+ * Starts an instance again on another node. Its first node became silent before it served there.
+ */
 function restartLost(
   draft: Draft,
   d: DeploymentRecord,

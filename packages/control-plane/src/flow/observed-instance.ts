@@ -1,6 +1,6 @@
 /**
- * Decides about the containers of instances that nodes report, and about those that they no longer
- * report: an instance fails, serves again, is replaced, or returns with its node. Pure.
+ * Decides what the container lists of nodes mean for the instances of a deployment: an instance
+ * fails, serves again, is replaced, or returns with its node. Pure.
  */
 import type { ObservedContainer } from '@berth/wire/node';
 import { isTerminal } from '@berth/wire/vocabulary';
@@ -56,16 +56,20 @@ export function observedInstance(
   return true;
 }
 
-/** A machine that was renamed reports its containers under another node. */
+/**
+ * Returns whether the two have the same container id. After a machine was renamed, another node
+ * reports its containers, so the node does not identify a container.
+ */
 const isSameContainer = (
   { container_id }: Pick<InstanceRecord, 'container_id'>,
   { id }: Pick<ObservedContainer, 'id'>,
 ): boolean => container_id !== null && container_id === id;
 
 /**
- * Handles a container of an instance on a node that the instance is not assigned to. If it is the
- * instance's own container and the assigned node no longer reports it, the machine was renamed:
- * the instance moves to the new node (as the first one in observe.ts). Other containers end.
+ * Handles a container on a node that its instance is not assigned to. If it is the instance's own
+ * container and the assigned node no longer reports it, the machine was renamed: the instance moves
+ * to the new node (observe.ts does the same for the first instance). Any other container is
+ * removed.
  */
 function instanceElsewhere(
   draft: Draft,
@@ -105,8 +109,8 @@ function whyNotServing(container: ObservedContainer | null): string | null {
 }
 
 /**
- * Puts an instance that serves into the place of a first one that does not: the first one is always
- * in the route. Returns whether they changed places.
+ * Promotes an instance that serves if the first one does not serve, because the route always
+ * contains the first one. Returns whether it did.
  */
 export function firstIsDown(
   draft: Draft,
@@ -126,10 +130,13 @@ function replaceFirst(draft: Draft, d: DeploymentRecord, detail: string): boolea
   return true;
 }
 
-/** Time in ms after which an instance without a container is replaced. One list can be outdated. */
+/**
+ * Time in ms after which an instance without a container is replaced: a single container list can
+ * be outdated.
+ */
 const MISSING_MS = 10_000;
 
-/** Time in ms in which the engine or the agent starts an exited container again. */
+/** Time in ms that the engine or the agent gets to start an exited container again. */
 const RESTART_MS = 10_000;
 
 /**
@@ -214,8 +221,8 @@ function judgeInstance(
 }
 
 /**
- * A container that ends again and again does not serve between two ends, and one that started again
- * serves after it has answered.
+ * Returns whether it is too early to say that the container serves: it started a moment ago (a
+ * crash loop must not look healthy between two crashes), or its probe has no result yet.
  */
 const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
   container.probe?.status === 'starting' || isNew(container, now);
@@ -225,7 +232,10 @@ const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
   return age >= 0 && age < RESTART_MS;
 };
 
-/** Returns whether the container was stopped for a newer version that failed, and stays so. */
+/**
+ * Returns whether a container that was stopped for a newer version stays stopped although that
+ * version failed.
+ */
 const isLeftStopped = (
   draft: Draft,
   d: DeploymentRecord,
@@ -280,7 +290,7 @@ function returned(
   reconcile(draft, d);
 }
 
-/** Ends a lost instance whose node is back, and says whether it ran beside its replacement. */
+/** Ends a lost instance whose node is back. If it ran beside its replacement, the story says so. */
 function endReturned(
   draft: Draft,
   d: DeploymentRecord,

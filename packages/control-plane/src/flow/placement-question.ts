@@ -1,4 +1,7 @@
-/** The needs of a deployment, and the question of its further instances. Pure. */
+/**
+ * Builds the needs of a deployment, and the placement question for each instance after its first
+ * one. Pure.
+ */
 import { wantedOf } from '../domain/data/mounts.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
 import { deviceNeeds, limitNeeds, type Need } from '../domain/nodes/build-needs.ts';

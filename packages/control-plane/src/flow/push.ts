@@ -351,7 +351,10 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
   return plan;
 }
 
-/** A push to a project at count 0 deploys: the new version is there when it is scaled up. */
+/**
+ * Deploy to a project that is scaled to 0 too, so that the new version is ready when somebody
+ * scales it up.
+ */
 const isHalted = (project: Facts['project']): boolean =>
   project.stopped_at !== null && !isScaledToZero(project);
 

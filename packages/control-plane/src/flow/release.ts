@@ -34,7 +34,10 @@ const AT_ONCE = [
 const isAtOnce = (name: keyof ProjectSettings): boolean =>
   (AT_ONCE as readonly string[]).includes(name);
 
-/** Returns the settings only: a later version has columns of projects that are none. */
+/**
+ * Returns only the settings of a project. A row can have other columns, which a later version of
+ * Berth added.
+ */
 export const settingsOfProject = (project: ProjectRecord): ProjectSettings =>
   Object.fromEntries(
     Object.keys(ProjectPatch.properties).map((name) => [

@@ -7,9 +7,9 @@
  *   the node reports that the container runs again ──▶ another task stops it
  *   a deployment that a person requests goes live ──▶ the project is no longer stopped; the old container is removed
  *
- * A project at count 0 rests in the same way, and its page says so. A deployment that goes live
- * meanwhile has proved that its one container answers, and then rests too. A scale to 1 or more
- * requests the deployment that `start` requests.
+ * A project that is scaled to 0 is stopped in the same way, and its page says so. A deployment of
+ * such a project starts one container to prove that it answers, goes live, and is then stopped too.
+ * A scale to 1 or more requests the same deployment as `start`.
  *
  * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so
  * that no decision expects the container to run. Pure.
@@ -38,12 +38,12 @@ export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>)
 
 const isAtZero = ({ facts }: Pick<Draft, 'facts'>): boolean => isScaledToZero(facts.project);
 
-/** Returns why the deployment of a project without containers waits. */
+/** Returns the reason to wait of a stopped project. */
 export const restReason = (draft: Pick<Draft, 'facts'>): WaitReason => ({
   kind: isAtZero(draft) ? 'scaled_to_zero' : 'project_stopped',
 });
 
-/** Updates why the deployment rests, after a change of the count. */
+/** Updates the reason to wait of a stopped project after its count changed to or from 0. */
 export function refreshRest(draft: Draft, d: DeploymentRecord): void {
   const kind = waitReasonOf(d)?.kind;
   const reason = restReason(draft);

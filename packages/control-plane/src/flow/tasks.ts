@@ -56,7 +56,7 @@ type DeployInput = {
   missingBytes: number;
   /** CDI devices of the container. */
   devices: string[];
-  /** The node can have no room for two versions: then it differs from the setting. */
+  /** Differs from the setting if the node has no room for two versions. */
   replace: ReplaceMode;
   volumes?: VolumeMounts;
   /** The instance to start, if it is not the first one. */
@@ -189,7 +189,10 @@ export type RetireRequest = {
   remove: {
     deployment: DeploymentRecord;
     reason: string;
-    /** Only the container with this label; null: only the one without; absent: all of them. */
+    /**
+     * Limits the removal by the instance label. A text: only the container with this label; null:
+     * only the container without a label; absent: all containers of the deployment.
+     */
     instance?: string | null;
   }[];
   keep: DeploymentRecord | null;

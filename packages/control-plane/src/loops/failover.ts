@@ -18,15 +18,15 @@ export type Deps = {
 };
 
 /**
- * Pause in ms before the same event is sent again: an instance that waits for its node stays in the
- * list, but its project can change (`on_node_lost`).
+ * Pause in ms before the loop sends the same event again. An instance that waits for its node stays
+ * in the list, and a change of `on_node_lost` can let it move.
  */
 const AGAIN_MS = 10_000;
 
 export const failover = ({ failover: watch, instances, driver, log, monotonic }: Deps) => {
   /** When the event was sent, by deployment and node. */
   const sentAt = new Map<string, number>();
-  /** Ids of the nodes that the brake holds. */
+  /** Hostnames of the nodes that the brake holds, separated by blanks. */
   let held = '';
 
   return async (signal: AbortSignal): Promise<void> => {

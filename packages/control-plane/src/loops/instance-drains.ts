@@ -36,7 +36,7 @@ export function instanceDrains({
   log,
 }: Deps): (signal: AbortSignal) => Promise<void> {
   async function isServed(signal: AbortSignal): Promise<boolean> {
-    // The rows were read before: the configuration is at least as new.
+    // Refresh after the rows were read, so that the configuration is not older than they are.
     await source.refresh();
     return probe === null
       ? isSettleTimeOver(source.servedAt(), settleMs, monotonic())

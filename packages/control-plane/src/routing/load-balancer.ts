@@ -1,8 +1,8 @@
 /**
  * Builds the services of one project in the proxy's configuration.
  *
- * One server: the load balancer of the contract and nothing else, so that a project with one
- * instance has the same bytes as ever.
+ * One server: only the load balancer of the contract, so that the configuration of a project with
+ * one instance never changes by a byte.
  *
  * Two or more servers: the proxy itself finds a silent machine, without the control plane.
  * - Its health check asks each server every second and uses only the servers that pass.
@@ -63,13 +63,15 @@ const SERVERS_TRANSPORT: ServersTransport = {
   forwardingTimeouts: { dialTimeout: '500ms', idleConnTimeout: '50ms' },
 };
 /**
- * A new connection to a silent machine fails after `dialTimeout`. `timeout` counts only for a
- * connection that was open before, and for a slow answer.
+ * `dialTimeout` limits a new connection to a silent machine. `timeout` limits a check on a
+ * connection that is open already, and a slow answer.
  */
 const CHECK = { interval: '1s', timeout: '2s' } as const;
 const STICKY_COOKIE = 'berth_instance';
 
-/** Traefik fails a check whose path it takes for a host (`//x`) or cannot decode (`%zz`). */
+/**
+ * Returns whether Traefik can check the path. It takes `//x` for a host, and cannot decode `%zz`.
+ */
 const isUsable = (path: string | null): boolean =>
   path !== null && !path.startsWith('//') && !/%(?![\da-f]{2})/i.test(path);
 

@@ -93,7 +93,7 @@ const STRIP_TOKEN = 'berth-strip-token';
  * this name.
  */
 const STOPPED = 'berth_stopped';
-/** The middleware with the page of a project at count 0. */
+/** The middleware that shows the page of a project that is scaled to 0. */
 const AT_ZERO = 'berth_at_zero';
 /**
  * Router that takes every request to a public project whose `Authorization` contains a device

@@ -58,7 +58,10 @@ type NodeStoreParts = {
   readonly memory: NodeMemory;
   readonly now: () => number;
   readonly newId: NewId;
-  /** Maps a node to the address of all its routes, if a query of this process has found it. */
+  /**
+   * The address that all routes of a node have, by node; only of nodes that a query of this process
+   * has read.
+   */
   readonly routedAt: Map<string, string>;
   /** The states that this process announced: an unchanged state needs no query. */
   readonly announced: Map<string, 'online' | 'offline'>;

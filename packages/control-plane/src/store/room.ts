@@ -49,7 +49,8 @@ async function heldMemory(
       .selectFrom('deployments')
       .select('memory_bytes')
       .where('id', '=', deployment_id)
-      // An instance that ends has no row any more, and its version runs on.
+      // An ended instance has no row any more, although its deployment still runs: count it by its
+      // task.
       .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
       .executeTakeFirst();
     held.set(node_id, (held.get(node_id) ?? 0) + (gone?.memory_bytes ?? 0));
@@ -179,7 +180,7 @@ export async function takeDevices(
 ): Promise<boolean> {
   const [first] = takes;
   if (first === undefined) return true;
-  // An earlier attempt of this deployment can have other devices of the node.
+  // Release the devices that an earlier attempt of this deployment leased on the node.
   await freeDevices(tx, first.node_id, [first.deployment_id]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
@@ -252,7 +253,7 @@ export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<vo
     removedBy(payload).map(({ deployment_id }) => deployment_id),
   );
 
-/** Moves the leases of a deployment to the node as which its machine registers now. */
+/** Moves the leases of a deployment to another node record, after its machine was renamed. */
 export async function moveDevices(
   tx: Tx,
   { deployment_id, from, to }: NonNullable<Plan['moveDevices']>,

@@ -89,7 +89,10 @@ export function Chart(props: ChartProps) {
   );
 }
 
-/** Draws the lines into `box`. Only a new look creates a new plot; new values keep the cursor. */
+/**
+ * Draws the lines into `box`. New values keep the plot and its cursor; a change of labels, colors
+ * or scale creates a new plot.
+ */
 function usePlot(
   box: RefObject<HTMLDivElement | null>,
   { at, lines, from, to, format, steps }: ChartProps,

@@ -1,6 +1,6 @@
 /**
- * The pages of a stopped project, and of one that is scaled to 0. The reverse proxy fetches it for any project, so each loads
- * no files and does not name the project.
+ * The pages of a stopped project, and of one that is scaled to 0. The reverse proxy fetches the
+ * page of any project, so the page loads no files and does not name the project.
  */
 import { html } from './html.ts';
 import { renderPage } from './layout.ts';

@@ -39,8 +39,8 @@ export function checkUptime({ all, broken }: HistoryFacts): void {
       if (step.to !== 'failed' || step.code === null || before === undefined) continue;
       const taskLimit = before.to === 'building' ? deadlines.build : deadlines.deploy;
       const limit = step.code === 'task_timeout' ? taskLimit : limits[step.code];
-      // No deadline: Berth stopped the old version for this one or an earlier one, no node can
-      // take this one, and the old version starts again.
+      // Skip this case, which has no deadline: Berth stopped the old version, no node can take the
+      // new one, and so the old version starts again at once.
       const isStop = (r: Of<'reported'>): boolean =>
         projects.get(r.deployment) === projects.get(deployment) &&
         r.at <= step.at &&

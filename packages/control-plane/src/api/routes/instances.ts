@@ -1,4 +1,4 @@
-/** Routes of instances: a list over projects, and why each instance runs on its node. */
+/** Routes of instances: the list of instances, and why each one runs on its node. */
 import type { InstanceItem, ProjectPlacement } from '@berth/wire/instance';
 import { defined } from '@berth/kit/defined';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';

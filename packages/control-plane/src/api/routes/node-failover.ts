@@ -1,4 +1,4 @@
-/** Route of the failover that a person requests, and the silence of nodes in their views. */
+/** The route with which a person starts a failover, and the field `failover` of nodes. */
 import type { Node, NodeFailoverAnswer } from '@berth/wire/node';
 import { isWanted } from '../../domain/deployments/instance.ts';
 import type { InstanceStore, UnmovedInstance } from '../../domain/deployments/instance-store.ts';
@@ -97,7 +97,7 @@ const shownOf = ({ project_id, project, process, number }: UnmovedInstance) => (
   number,
 });
 
-/** Returns the silence of these nodes for their views. */
+/** Returns the field `failover` of those of these nodes that are silent. */
 export async function silenceOf(
   { failover, instances, now }: Pick<Deps, 'failover' | 'instances' | 'now'>,
   nodeIds: readonly string[],

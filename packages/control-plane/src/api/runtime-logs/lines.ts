@@ -49,7 +49,7 @@ export const mergedByTime = (logs: readonly (readonly RuntimeLine[])[]): Runtime
     .sort((a, b) => a.newest - b.newest)
     .map(({ line }) => line);
 
-/** Says that nothing runs that the query asks for. */
+/** Returns a sentence for a query that matches no running instance. */
 export function nothingRuns({ process, instance }: LogQuery): string {
   if (process === undefined && instance === undefined) return 'nothing of this project runs now';
   if (instance === undefined) return `no instance of ${process} runs now`;

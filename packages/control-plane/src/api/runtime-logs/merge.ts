@@ -9,11 +9,14 @@
 export type Chunk = {
   /** Times of the lines, in ms. */
   times: readonly number[];
-  /** Sends the lines from index `from` up to, and without, index `to`. */
+  /** Sends the lines from index `from` to index `to` - 1. */
   send(from: number, to: number): Promise<void>;
-  /** Leaves out the lines before this index. */
+  /** Drops the lines before this index. */
   skip(to: number): void;
-  /** The older lines at the beginning of a stream: at most `mostFirst` of all members are sent. */
+  /**
+   * True for the older lines at the beginning of a stream. All members together send at most
+   * `mostFirst` of these.
+   */
   isFirst: boolean;
 };
 
@@ -30,11 +33,11 @@ export type LineMerge = {
   size(): number;
 };
 
-/** How long a line waits for lines of a member that has none now. Agents send every 200 ms. */
+/** Time in ms that a line waits for a member without lines. Agents send every 200 ms. */
 const WINDOW_MS = 300;
-/** How long lines wait for a member that reads its older lines. */
+/** Time in ms that lines wait for a member that reads its older lines. */
 const FIRST_MS = 2_000;
-/** How long lines wait for the next lines of a member after its last ones. */
+/** Time in ms that lines wait for a member after it sent its last lines. */
 const NEXT_MS = 500;
 
 type Waiting = Chunk & {
@@ -53,7 +56,7 @@ type State = {
 };
 type MemberState = {
   waiting: Waiting | null;
-  /** Monotonic time until which the other members wait for lines of this one. */
+  /** Monotonic time until which the lines of the other members wait for this member. */
   busyUntil: number;
 };
 
@@ -91,7 +94,9 @@ function join(state: State): MergeMember {
   };
 }
 
-/** Sends the waiting lines whose turn it is, and looks again when the others have waited enough. */
+/**
+ * Sends the lines whose turn it is. Runs again when the remaining lines have waited long enough.
+ */
 function sendWaiting(state: State): void {
   state.isChanged = true;
   if (!state.isSending) void run(state);
@@ -109,7 +114,10 @@ async function run(state: State): Promise<void> {
   if (ms !== null) state.timer = setTimeout(() => sendWaiting(state), ms);
 }
 
-/** Returns the time in ms after which the next lines can be sent; null if none wait. */
+/**
+ * Sends the lines that need not wait. Returns the time in ms until the next ones; null if no lines
+ * wait.
+ */
 async function sendAll(state: State): Promise<number | null> {
   for (;;) {
     const [oldest, other] = waitingMembers(state);
@@ -133,7 +141,7 @@ const waitingMembers = ({ members }: State): WaitingMember[] =>
 
 const headOf = ({ times, next }: Waiting): number => times[next] ?? Infinity;
 
-/** Returns how long the oldest line must still wait for the members without lines. */
+/** Returns the time in ms that the oldest line must still wait for the members without lines. */
 function waitOf({ members }: State, { since }: Waiting): number {
   const now = performance.now();
   const ends = [...members]
@@ -142,7 +150,7 @@ function waitOf({ members }: State, { since }: Waiting): number {
   return Math.max(0, ...ends.map((end) => end - now));
 }
 
-/** Leaves out the oldest ones of the first lines, so that `mostFirst` lines of all are left. */
+/** Drops the oldest of the first lines until all members together have `mostFirst`. */
 function skipFirst(state: State): void {
   const first = waitingMembers(state).filter(({ waiting }) => waiting.isFirst);
   let surplus = first.reduce((sum, { waiting }) => sum + waiting.times.length, -state.mostFirst);
@@ -158,7 +166,10 @@ function skipFirst(state: State): void {
   }
 }
 
-/** Sends the lines of the member that are not newer than `until`: the oldest line of the others. */
+/**
+ * Sends the next line of the member, and the following lines up to the time `until`: the time of
+ * the oldest line of the other members.
+ */
 async function sendPart(member: WaitingMember, until: number): Promise<void> {
   const { waiting } = member;
   const { times, next, send, done } = waiting;

@@ -49,8 +49,9 @@ export const LOOK_MS = 2_000;
  */
 const SILENT_MS = 15_000;
 /**
- * The agent counts the age of a request from the moment at which it hears of the request. A read of
- * the lines since then begins earlier by this time, and the earlier lines are left out here.
+ * Margin in ms: an agent counts the age of a request from the moment at which it receives the
+ * request. A read begins earlier by this margin, and this file drops the lines from before the
+ * request.
  */
 const LATE_MS = 10_000;
 const LINES_AT_ONCE = 500;
@@ -163,7 +164,7 @@ type Passing = {
   isFirst: boolean;
 };
 
-/** Sends the lines in the order of time among the logs of the viewer. */
+/** Passes the lines to the merge, which sends the lines of all logs of the viewer by time. */
 function passLines(
   source: Source,
   lines: readonly ChannelLine[],
@@ -194,7 +195,7 @@ function passLines(
   });
 }
 
-/** Moves the place to the end of the lines read. */
+/** Moves the place to the end of the lines that were read. */
 async function endHistory(source: Source, node: NodeRecord, read: ReadResult): Promise<boolean> {
   const { last } = source.place;
   source.isEndUnknown = last === null && (read.problem !== null || read.last === undefined);
@@ -215,7 +216,7 @@ function historyRange({ viewer, target, place }: Source) {
   // Show a deployment that starts while the stream is open from its first line.
   if (!viewer.firstTargets.has(target.key)) return { tail: MAX_TAIL, since: null, after: null };
   const { query, beganAt } = viewer;
-  // The lines that were printed since the request are new, and not among the last ones.
+  // With `tail` 0, the client wants all lines since the request, whatever their number.
   if (query.tail === 0) return { tail: MAX_TAIL, since: beganAt - LATE_MS, after: null };
   return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null };
 }
@@ -232,18 +233,21 @@ function moveTo({ viewer, target, place }: Source, cursor: LogCursor): void {
   viewer.cursors.set(target.key, cursor);
 }
 
-/** Whether a line was printed since the request, if only those are asked for. */
+/**
+ * Returns false for a line from before the request if the viewer wants only newer lines (`tail` 0).
+ */
 const isInRange = ({ viewer, place }: Source, { at }: ChannelLine, offset: number): boolean =>
   place.last !== null ||
   viewer.query.tail !== 0 ||
   Date.parse(correctedTime(at, offset)) >= viewer.beganAt;
 
-/** Whether lines can be missing between the place and the first line of a read. */
+/** Returns whether lines can be missing between the place and the first line of a read. */
 function isGapBefore({ viewer, place }: Source, first: ChannelLine, read: ReadResult): boolean {
   if (place.last === null) {
-    // The client asks for a number of lines: older ones are not missing.
+    // With `tail`, the client wants a number of lines, so older ones are not missing.
     if (viewer.query.tail !== 0) return read.isOverBytes;
-    // The lines that were cut off are older than the request if a line of the read is.
+    // With `tail` 0, lines are missing only if the read was cut and all its lines are newer than
+    // the request.
     return (read.isOverBytes || read.isCut) && read.lines[0] === first;
   }
   return read.isReset || (read.isCut && read.lines[0] === first);

@@ -49,8 +49,8 @@ export async function deploymentOf(
 }
 
 /**
- * Returns the instances whose containers can print now, of the project or of the named deployment,
- * that the query asks for.
+ * Returns the instances that match the query and whose containers can print now: those of the named
+ * deployment, otherwise those of the project.
  */
 export async function targetsOf(
   deps: RuntimeLogDeps,

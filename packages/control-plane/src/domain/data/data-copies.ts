@@ -100,9 +100,9 @@ export type CopiesPlan = {
   view: Pick<DataCopies, 'have' | 'nodes' | 'why'>;
 };
 
-/** After a failed copy to a node, other nodes are preferred for this time in ms. */
+/** Time in ms during which other nodes are preferred after a copy to a node failed. */
 export const RETRY_MS = 10 * 60_000;
-/** A finished copy counts for this time in ms, until the node has reported it. */
+/** Time in ms that a finished copy counts without a report of its node. */
 const SETTLE_MS = 60_000;
 /** Maximum number of nodes that `why` names. */
 const MAX_NAMED = 3;

@@ -1,4 +1,4 @@
-/** How many instances a version should have. Pure. */
+/** Computes how many instances a version should have. Pure. */
 import { isStopFirst } from '../data/volumes.ts';
 import { needsDevices } from '../nodes/room.ts';
 import type { ProjectSettings } from '../platform/records.ts';

@@ -35,20 +35,20 @@ export type InstanceStore = {
   onNode(nodeId: string): Promise<InstanceRecord[]>;
   all(): Promise<InstanceRecord[]>;
   /**
-   * Removes what a version of Berth that does not know instances left: instances of ended
-   * deployments, and servers of a route that are not instances of its deployment.
+   * Removes the leftovers of an older version of Berth, which does not know instances: instances of
+   * ended deployments, and servers of a route that are not instances of its deployment.
    */
   repair(): Promise<void>;
-  /** Returns the instances that drain. */
+  /** Returns the draining instances. */
   draining(): Promise<InstanceRecord[]>;
   /**
    * Returns the instances of running deployments that would have to start elsewhere if these nodes
-   * were lost, without those that already have. Stopped and deleted projects have none.
+   * were lost, except those that have a replacement already. Skips stopped and deleted projects.
    */
   unmoved(nodeIds: readonly string[]): Promise<UnmovedInstance[]>;
   /**
-   * Lists the deployments that have instances, with the names of their projects, by these names.
-   * `access`: only projects that this caller can see.
+   * Lists the deployments that have instances, sorted by the name of their project. `access`: only
+   * projects that this caller can see.
    */
   list(
     filter: InstanceFilter,

@@ -75,7 +75,10 @@ export const isContainerOf = (
     ? instanceLabel(container) === instance.id
     : instanceLabel(container) === null && instance.node_id === nodeId);
 
-/** An instance with a place: it counts towards the count of its process. */
+/**
+ * Returns whether the instance counts towards the count of its process: it waits, starts, serves or
+ * is unhealthy.
+ */
 export const isWanted = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'waiting' || state === 'starting' || state === 'serving' || state === 'unhealthy';
 
@@ -98,7 +101,7 @@ export const isAskedFor = (
   (instance === undefined || instance === of.number);
 
 /**
- * Returns the numbers of the instances with a place, also that of the first one unless it is lost.
+ * Returns the numbers of the wanted instances (`isWanted`) and of the first one, unless it is lost.
  * An instance and its replacement have one number, so they count once.
  */
 export function wantedNumbers(
@@ -110,8 +113,8 @@ export function wantedNumbers(
 }
 
 /**
- * Returns whether as many instances as the project wants have a place. `isHeld`: a lost instance
- * waits for its node, so it counts (flow/instances.ts `reconcile`).
+ * Returns whether the deployment has exactly `count` wanted instances. `isHeld`: lost instances
+ * wait for their nodes, so they count too (flow/instances.ts `reconcile`).
  */
 export function isCountReached(
   d: Pick<DeploymentRecord, 'instance_number' | 'lost_since'>,
@@ -138,7 +141,7 @@ export const replacementOf = (
       (state === 'starting' || state === 'waiting'),
   );
 
-/** An instance with a container that a drain of its node moves. */
+/** Returns whether a drain of the node moves the instance: its container has already served. */
 export const isMovable = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   state === 'serving' || state === 'unhealthy';
 
@@ -186,7 +189,7 @@ function firstState(d: DeploymentRecord): Pick<InstanceRecord, 'state' | 'detail
   if (health?.status === 'unhealthy') return { state: 'unhealthy', detail, since };
   if (d.status === 'deploying' && d.host_port === null)
     return { state: 'starting', detail: null, since };
-  // `degraded` and `drifted` are about other things than this instance.
+  // Ignore `degraded` and `drifted`: they do not mean that this instance fails.
   const serves = health === null || health.status === 'healthy';
   return { state: 'serving', detail: null, since: serves ? since : (d.finished_at ?? since) };
 }
@@ -216,8 +219,9 @@ export function instanceName(
 }
 
 /**
- * Returns the name of an instance that joins others, which keep their names: the name of the
- * contract only if it is alone on its machine.
+ * Returns the container name of an instance that is added to a running version. The other
+ * containers keep their names, so it gets the name of the contract only if it is alone on its
+ * machine.
  */
 export function joiningName(
   d: Pick<DeploymentRecord, 'node_id' | 'settings'>,
@@ -232,7 +236,8 @@ export function joiningName(
 }
 
 /**
- * Returns the lowest numbers that no wanted instance has, and not the first one (null: it is lost).
+ * Returns the `count` lowest numbers that are free: not `first` (null: the first one is lost), not
+ * `reserved`, and not the number of a wanted instance.
  */
 export function freeNumbers(
   first: number | null,

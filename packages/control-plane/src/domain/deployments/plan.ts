@@ -72,18 +72,19 @@ export type Plan = {
   unmanaged?: UnmanagedChange[];
   instances?: InstanceChange[];
   /**
-   * Memory that a deployment takes, one entry for each node. The plan is stale if the memory limits
-   * on the node, except those of `without`, and `bytes` exceed `most`.
+   * Memory that a deployment takes, one entry for each node. The plan is stale if `bytes` and the
+   * memory limits of the other deployments on the node together exceed `most`. `without`:
+   * deployments whose limits do not count.
    */
   takeMemory?: MemoryTake[];
   /** Devices that a deployment takes (domain/nodes/room.ts). */
   takeDevices?: DeviceTake[];
   /**
-   * Deployments whose container is gone from the node. The end of a retire task frees the devices
-   * of the containers that it removed without an entry here.
+   * Deployments whose container is gone from the node. A retire task needs no entry here: its end
+   * frees the devices of the containers that it removed.
    */
   freeDevices?: { node_id: string; deployment_id: string }[];
-  /** The machine of a node has registered as another node, with this deployment. */
+  /** The machine of node `from` now registers as node `to`: its leases for this deployment move. */
   moveDevices?: { deployment_id: string; from: string; to: string };
   now: number;
   /**

@@ -83,7 +83,7 @@ export const isRepositoryLook = (task: TaskRecord): task is RepositoryLookRecord
   task.kind === 'look' && task.project_id === null;
 
 /**
- * Error of a look whose builder did not claim, renew or end it in time, for the person who waits.
+ * Errors for the person who waits for a look that its builder did not claim, renew or end in time.
  */
 export const LOST: Record<Loss, { code: string; message: string }> = {
   queue: { code: 'task_not_claimed', message: 'the builder did not begin to look in time' },

@@ -8,10 +8,11 @@
  *
  * Limit: FAILOVER_AFTER for an agent that sends beats, the contract's offline time for any other.
  *
- * Brake: a silent node is held if more than half of the nodes that were online within the hour
- * before its last request are silent since that hour, and at least two. The hour counts from the
- * last request of the node, not from now: so a node that is held stays held until it returns, even
- * for days, and after a restart of the control plane.
+ * Brake: when most nodes become silent together, the network is a more likely cause than the nodes,
+ * so nothing moves. For each silent node, the brake reads the nodes whose last request is newer, or
+ * at most one hour older. It holds the node if more than half of them, and at least two, became
+ * silent within one hour of it. The hour is relative to the last request of the node and not to now,
+ * so a held node stays held until it returns, even after days or a restart of the control plane.
  */
 import type { Uptime } from '../platform/uptime.ts';
 
@@ -32,7 +33,7 @@ export type HeardNode = {
 export type SilentNode = {
   id: string;
   hostname: string;
-  /** How long the agent is silent in ms, by the uptime clock. */
+  /** How long the agent has been silent in ms, by the uptime clock. */
   silentMs: number;
   /** True: its limit has passed, so it gets no new work while other nodes can take it. */
   isOverdue: boolean;
@@ -45,21 +46,22 @@ export type SilentNode = {
 export type FailoverLimits = { failoverMs: number | null; offlineMs: number };
 
 const HOUR_MS = 3_600_000;
-/** The clocks of two control planes differ by less. */
+/** Maximum difference in ms between the clocks of two control planes. */
 const CLOCKS_DIFFER_MS = 5_000;
 
 /**
- * The brake also counts nodes that become overdue within so many beats: the last beats of nodes
- * that are cut at once are up to one interval apart, and the first must not move meanwhile.
+ * Number of beat intervals by which the brake counts a node as silent early. Nodes that lose the
+ * network together sent their last beats at different moments of one interval. Without this margin,
+ * the first of them would move before the brake sees the others.
  */
 const BEATS_MISSED = 1.5;
 
-/** Silence in ms that counts while FAILOVER_AFTER is `none`, for a person who moves instances. */
+/** While FAILOVER_AFTER is `none`: silence in ms after which a person can move instances. */
 const BY_HAND_MS = 30_000;
 
 /**
- * Returns the nodes whose agents are silent for FAILOVER_AFTER, by name. While FAILOVER_AFTER is
- * `none`, no node is lost or held.
+ * Returns the nodes whose agents have been silent for FAILOVER_AFTER, sorted by name. While
+ * FAILOVER_AFTER is `none`, no node is lost or held.
  */
 export function silentNodes(
   nodes: readonly HeardNode[],
@@ -76,7 +78,7 @@ export function silentNodes(
   const counted = heard.filter(
     ({ node, silentMs }) => silentMs >= (node.beats ? afterMs - beatsMs : afterMs),
   );
-  // Sorted once: most of 10,000 nodes can be silent, and each is compared with all others.
+  // Sort the times once: up to 10,000 nodes can be silent, and each is compared with all others.
   const [heardAt, countedAt] = [heard, counted].map((some) =>
     Float64Array.from(some, ({ last }) => last).sort(),
   ) as [Float64Array, Float64Array];
@@ -112,8 +114,8 @@ function before(times: Float64Array, limit: number, orAt = false): number {
 }
 
 /**
- * Returns the last sign of the node by the uptime clock. A time in the future counts as unknown:
- * then the node is silent since this control plane serves.
+ * Returns when the node was last heard, by the uptime clock. Ignores times in the future. If
+ * nothing else is known, the silence begins at the start of this control plane.
  */
 function lastHeard(
   { heard_at, observed_at, last_seen_at }: HeardNode,
@@ -124,7 +126,8 @@ function lastHeard(
     (time) => time !== null && time <= at + CLOCKS_DIFFER_MS,
   ) as number[];
   if (past.length > 0) return Math.max(...past);
-  // A contract-only agent after a restart: only the machine's clock tells.
+  // After a restart, only the registration of a contract-only agent is known, by the machine’s
+  // clock.
   return last_seen_at > now + CLOCKS_DIFFER_MS ? since : at - Math.max(0, now - last_seen_at);
 }
 

@@ -442,7 +442,10 @@ export function place(
 export type Spread = {
   mode: 'nodes' | 'pack';
   taken: ReadonlyMap<string, number>;
-  /** The node of an instance that starts with these; its memory does not count as held yet. */
+  /**
+   * A node on which another instance starts at the same time; its memory does not count as held
+   * yet.
+   */
   starting?: string;
 };
 
@@ -488,8 +491,8 @@ export function chooseMore(
 }
 
 /**
- * Counts the memory of the instances that are placed together. `take` returns whether the node
- * became full with this one.
+ * Adds up the memory of the instances that one call places. `take` returns whether the node is full
+ * after this instance.
  */
 function createRoomLeft(
   machine: MachineNeeds | null,

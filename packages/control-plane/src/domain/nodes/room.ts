@@ -4,7 +4,7 @@
  *
  *   a deployment is assigned ──▶ lease (taken)
  *   its node confirms that the container is gone ──▶ (row removed)
- *   stop-first: the new version takes the lease of the old one (`returns_to`)
+ *   stop-first: the new version takes the lease of the old one, which `returns_to` names
  *     the new version goes live ──▶ it keeps the lease
  *     the new version is gone ──▶ the lease returns to the old one
  *
@@ -21,7 +21,10 @@ export type DeviceLease = {
   deployment_id: string;
   /** The older version that stopped for this one and gets the device back if this one ends. */
   returns_to: string | null;
-  /** Deployments, of the two, whose container may have the device; none: the device is free. */
+  /**
+   * Which of these two deployments can still have a container with the device; empty: the device is
+   * free.
+   */
   holders: readonly string[];
 };
 
@@ -62,11 +65,11 @@ type Needing = Pick<ProjectSettings, 'memory_bytes' | 'requires'>;
 export const needsDevices = ({ requires }: Pick<ProjectSettings, 'requires'>): boolean =>
   Object.keys(requires.devices ?? {}).length > 0;
 
-/** Returns whether a decision about the deployment needs to know what is held. */
+/** Returns whether placement must know the memory and devices in use before it decides. */
 export const needsRoom = (settings: Needing): boolean =>
   settings.memory_bytes !== null || needsDevices(settings);
 
-/** Returns null if the deployment needs nothing of a machine. */
+/** Returns what the deployment needs of a machine; null if any machine will do. */
 export function machineNeeds(
   settings: Needing,
   { memory, leases }: Room,
@@ -96,7 +99,9 @@ function heldBy(
   return held;
 }
 
-/** Leases that only the deployments of `except` hold are free for this one. */
+/**
+ * Returns the held devices by node. Skips the leases that only the deployments of `except` hold.
+ */
 function heldDevices(
   leases: readonly DeviceLease[],
   except: readonly (string | null)[],
@@ -148,6 +153,6 @@ export function devicesToTake(
   );
 }
 
-/** The names of the devices for the container engine. */
+/** Returns the device names in the form that the container engine expects. */
 export const deviceIds = (takes: readonly DeviceTake[]): string[] =>
   takes.map(({ kind, name }) => `${kind}=${name}`);

@@ -50,17 +50,20 @@ export const plus = (a: number | null, b: number | null): number | null => {
 export type SummedPoint = UsageValues & {
   deployment_id: string;
   at: number;
-  /** Last start of one of the containers: counters cannot be compared with sums before it. */
+  /**
+   * Time of the last start of a container. A start resets the counters, so do not compare them with
+   * earlier sums.
+   */
   started_at: number | null;
-  /** Null: the sum has several of them. */
+  /** Null if the sum covers several processes. `number` is null if it covers several instances. */
   process: string | null;
   number: number | null;
 };
 
 /**
  * Returns the sum of the instances for each deployment and slot, oldest first. Nodes send their
- * points at different moments of a minute, so in its first minute a slot is left out until it has a
- * point of each instance that the slot before has.
+ * points at different moments of a minute. So a slot is left out for its first minute, unless every
+ * instance of the previous slot has a point in it.
  */
 export function sumsOf(points: readonly UsagePoint[], step: UsageStep, now: number): SummedPoint[] {
   const groups = Map.groupBy(points, ({ deployment_id, at }) => slotKey(deployment_id, at, step));

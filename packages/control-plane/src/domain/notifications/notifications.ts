@@ -105,8 +105,8 @@ export type SendNotice = (
 
 export type NotificationStore = {
   /**
-   * `access`: only notifications that are limited to projects, all of which exist and are visible
-   * to this caller.
+   * `access`: only notifications that name projects and whose projects all exist and are visible to
+   * this caller.
    */
   list(page: Page, filter: NameFilter, access?: ProjectAccess): Promise<Paged<NotificationRecord>>;
   idOf(idOrName: string): Promise<string | null>;

@@ -81,7 +81,8 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
       },
     });
   } else if (running.health === 'degraded')
-    // Requests are answered. The notification of a lost node tells why instances are missing.
+    // End the problem: the project answers requests. Another notification, of the lost node, says
+    // why instances are missing.
     observations.push(
       gone(
         'unhealthy',

@@ -22,11 +22,11 @@ export type Seen = {
   /** Projects that the problem concerns. */
   project_ids: string[];
   /**
-   * Projects that run on the node. `seenBy` adds the names of the projects that the notification
-   * can name to the detail.
+   * Projects that run on the node. `seenBy` adds their names to `detail`, but only those that the
+   * readers of the notification are allowed to see.
    */
   runs?: { id: string; name: string }[];
-  /** Introduces their names; the default is `Projects that run there`. */
+  /** Text before the names of `runs`; the default is `Projects that run there`. */
   runs_text?: string;
 };
 
@@ -70,7 +70,7 @@ export type ProblemStore = {
    * `ids` null: all projects.
    */
   projects(ids: readonly string[] | null): Promise<ProjectStanding[]>;
-  /** Returns the nodes with lost instances, and the projects of these. */
+  /** Returns the nodes with lost instances, each with the projects of these instances. */
   lostNodes(): Promise<LostNode[]>;
   /** Returns the projects with a running deployment on each of these nodes. */
   onNodes(nodeIds: readonly string[]): Promise<Map<string, { id: string; name: string }[]>>;

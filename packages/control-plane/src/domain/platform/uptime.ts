@@ -90,7 +90,8 @@ export async function createUptimeClock(deps: {
     const clockJumped = Math.abs(machine - wallAt - (at - beatAt)) > gapMs;
     const stalled = at - beatAt > gapMs;
     const reached = await store.raise(Math.floor(own));
-    // Another control plane might have measured `reached` as late as now, not at `at`.
+    // Subtract the duration of the query: another control plane might have raised the value to
+    // `reached` only now, and `clock` is the value at the time `at`.
     const others = reached - (monotonic() - at);
     [beatAt, wallAt, clock] = [at, machine, Math.max(own, others)];
     if (stalled || clockJumped) since = advanced(at);
@@ -100,7 +101,8 @@ export async function createUptimeClock(deps: {
     estimate: () => ({ at: advanced(monotonic()), since }),
     async now() {
       const asked = monotonic();
-      // A beat that started before the call might be too old; one that starts after it is enough.
+      // Wait for two beats at most: the one in progress might have started before the call, but the
+      // next one starts after it.
       for (let beats = 0; beats < 2 && asked - beatAt > FRESH_MS; beats++) {
         beating ??= beat().finally(() => {
           beating = null;

@@ -177,8 +177,9 @@ export function processProblems(
 }
 
 /**
- * Checks `on_node_lost` against the mounts. The default `move` is no promise: a project that writes
- * waits without a word. The store checks this rule again, as it does `replaceProblem`.
+ * Checks `on_node_lost` against the mounts. Reports only a `move` that a person set. The default
+ * `move` is allowed for a project that writes, and its instance then waits. The store checks this
+ * rule again, as it does `replaceProblem`.
  */
 export const onNodeLostProblem = (
   settings: Pick<ProjectSettings, 'on_node_lost' | 'datasets' | 'volumes'> & {

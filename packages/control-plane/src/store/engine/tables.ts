@@ -497,11 +497,11 @@ export type Tables = {
     project_id: string;
     step: number;
     slot: number;
-    /** The id of the instance, if its container has the labels of an instance. */
+    /** Id of the instance if its container has the labels of one, else id of the deployment. */
     deployment_id: string;
-    /** The deployment; null: it is `deployment_id`. */
+    /** Id of the deployment, if `deployment_id` has the id of an instance. */
     of_deployment: string | null;
-    /** Null: `web` and 1. */
+    /** Null means `web`, and null in `instance` means 1. */
     process: string | null;
     instance: number | null;
     at: Ms;
@@ -583,7 +583,7 @@ export type Tables = {
   container_exits: {
     deployment_id: string;
     run: string;
-    /** Null: an earlier version stored it; `web` and 1. */
+    /** Null (written by an earlier version) means `web`, and null in `instance` means 1. */
     process: string | null;
     instance: number | null;
     node_id: string | null;

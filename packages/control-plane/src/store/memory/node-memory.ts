@@ -6,9 +6,9 @@
  * change with every report.
  *   Entry: `mark`, for each report. Exit: `forget`. `flush` writes new marks with one statement; a
  *   loop calls it every second, so a crash loses at most the marks of one second. Invariant: a
- *   record from this file has the newer values of row and mark (`newest`).
+ *   record from this file has, for each value, the newer one of its row and its mark (`newest`).
  * Heard: when an agent last sent any request to this process, by the uptime clock. With several
- * control planes it is a mark too (`heard_at`), so that the others know it after one second.
+ * control planes it is also written as a mark (`heard_at`), so the others know it after one second.
  * Rows: the last written row of each node, to compare a report with.
  *   Entry: `put`, after a row was read or written. Exit: `forget`; `drop`, when another control
  *   plane wrote the row. Invariant with one control plane: a row here equals the row in the

@@ -1,4 +1,4 @@
-/** The instances that are assigned to a node, also those that its agent does not report. */
+/** The instances that are assigned to a node, including those that its agent does not report. */
 import type { Node } from '@berth/wire/node';
 import { useApiList } from '../../api/queries.ts';
 import { Empty } from '../../parts/command.tsx';

@@ -60,7 +60,9 @@ const whenText = (project: Project): string => {
 };
 
 type RunningProps = { project: Project; deployment: Deployment };
-/** Shows the table only for several instances: one instance is in the lead of the page. */
+/**
+ * Shows the table only for several instances: the top of the page already describes a single one.
+ */
 function RunningInstances({ project, deployment: { instances } }: RunningProps) {
   const wanted = countOf(project);
   return (

@@ -9,8 +9,8 @@ export const missingVolumes = (): Migration => ({
   async up(db: Kysely<unknown>) {
     for (const column of ['reported_at', 'missing_since', 'delete_asked_at'])
       await db.schema.alterTable('volume_copies').addColumn(column, 'bigint').execute();
-    // A copy with a size was reported by its node, and its deletion was requested at the next
-    // registration.
+    // A copy has a size only if its node reported it. A copy in the state `deleting` had its
+    // deletion requested when it entered that state.
     await sql`update volume_copies set reported_at = changed_at where bytes is not null`.execute(
       db,
     );
