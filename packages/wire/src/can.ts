@@ -3,7 +3,7 @@
  * tables.
  */
 import type { DatasetState } from './dataset.ts';
-import type { Member } from './project.ts';
+import type { Member, Project } from './project.ts';
 import { ROUTES, type RouteName } from './routes.ts';
 import { type DeploymentState, isSettled, type Role, ROLES } from './vocabulary.ts';
 
@@ -55,6 +55,23 @@ export function whyNotProject(
   if (action === 'restart') return running ? null : 'it has no running version; deploy it';
   if (action === 'start') return stopped ? null : 'it is not stopped';
   return null;
+}
+
+type OnlyOne = {
+  /** The rule that a count above 1 breaks. */
+  rule: 'single_writer' | 'devices';
+  /** The cause, as the begin of a sentence. */
+  text: string;
+};
+type CountSettings = Pick<Project, 'volumes' | 'datasets' | 'requires'>;
+/** Returns why a project can have one instance only; null if it can have more. */
+export function whyOnlyOne({ volumes, datasets, requires }: CountSettings): OnlyOne | null {
+  if (volumes.length > 0) return { rule: 'single_writer', text: 'the project has volumes' };
+  if (datasets.some(({ mode }) => mode === 'readwrite'))
+    return { rule: 'single_writer', text: 'a dataset is mounted readwrite' };
+  return Object.keys(requires.devices ?? {}).length > 0
+    ? { rule: 'devices', text: 'the project requires devices' }
+    : null;
 }
 
 export const DATASET_ACTIONS = {

@@ -1,6 +1,5 @@
 /** Computes how many instances a version should have. Pure. */
-import { isStopFirst } from '../data/volumes.ts';
-import { needsDevices } from '../nodes/room.ts';
+import { whyOnlyOne } from '@berth/wire/can';
 import type { ProjectSettings } from '../platform/records.ts';
 import { webCount } from './instance.ts';
 
@@ -13,5 +12,5 @@ export const countFor = (
   project: Pick<ProjectSettings, 'processes'>,
 ): number => {
   const count = webCount(project);
-  return isStopFirst(settings) || needsDevices(settings) ? Math.min(1, count) : count;
+  return whyOnlyOne(settings) === null ? count : Math.min(1, count);
 };

@@ -10,9 +10,9 @@ import { Facts, Table } from '../../ui/data.tsx';
 import { Select } from '../../ui/fields.tsx';
 import { Note } from '../../ui/feedback.tsx';
 import { Column, Columns, Panel } from '../../ui/layout.tsx';
+import { countOf } from '../../parts/instance-text.ts';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Command, Empty } from '../../parts/command.tsx';
-import { countOf } from './instances.tsx';
 import { instanceNumbers, type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
 import { Exact } from '../../parts/time.tsx';
 import { exactTime, relativeTime } from '../../parts/time-text.ts';
@@ -53,12 +53,13 @@ export function Metrics({ project }: { project: Project }) {
       id="metrics"
       actions={
         <>
-          <Command
-            words={[
-              ...['metrics', project.name, '--since', `${hours}h`],
-              ...(chosen === null ? [] : ['--instance', String(chosen)]),
-            ]}
-          />
+          {chosen === null ? (
+            <Command words={['metrics', project.name, '--since', `${hours}h`]} />
+          ) : (
+            <Command
+              words={['metrics', project.name, '--since', `${hours}h`, '--instance', `${chosen}`]}
+            />
+          )}
           {hasSeveral && (
             <Select
               label="Instance"
