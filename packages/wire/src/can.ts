@@ -57,20 +57,20 @@ export function whyNotProject(
   return null;
 }
 
-type OnlyOne = {
-  /** The rule that a count above 1 breaks. */
-  rule: 'single_writer' | 'devices';
-  /** The cause, as the begin of a sentence. */
-  text: string;
-};
-type CountSettings = Pick<Project, 'volumes' | 'datasets' | 'requires'>;
-/** Returns why a project can have one instance only; null if it can have more. */
-export function whyOnlyOne({ volumes, datasets, requires }: CountSettings): OnlyOne | null {
-  if (volumes.length > 0) return { rule: 'single_writer', text: 'the project has volumes' };
-  if (datasets.some(({ mode }) => mode === 'readwrite'))
-    return { rule: 'single_writer', text: 'a dataset is mounted readwrite' };
-  return Object.keys(requires.devices ?? {}).length > 0
-    ? { rule: 'devices', text: 'the project requires devices' }
+/**
+ * Returns why a project can have one instance only: what two instances would write to at the same
+ * time. Null: it can have more.
+ */
+export function whyOnlyOne({
+  volumes,
+  datasets,
+}: {
+  volumes: readonly unknown[];
+  datasets: readonly Pick<Project['datasets'][number], 'mode'>[];
+}): string | null {
+  if (volumes.length > 0) return 'the project has volumes';
+  return datasets.some(({ mode }) => mode === 'readwrite')
+    ? 'a dataset is mounted readwrite'
     : null;
 }
 

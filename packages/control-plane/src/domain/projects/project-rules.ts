@@ -132,17 +132,10 @@ export function projectProblems(
   return problems.filter((p) => p !== null);
 }
 
-/** Returns what two instances would write to at the same time; null: nothing. */
-const writesWhat = ({
-  datasets,
-  volumes,
-}: Pick<ProjectSettings, 'datasets' | 'volumes'>): string | null =>
-  whyOnlyOne({ datasets, volumes, requires: {} })?.text ?? null;
-
 export function processProblems(
   settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
 ): FieldProblem[] {
-  const only = whyOnlyOne(settings);
+  const writes = whyOnlyOne(settings);
   return settings.processes.flatMap(({ name, count = 1 }, i) => [
     ...(settings.processes.findIndex((other) => other.name === name) < i
       ? [{ field: `processes[${i}].name`, rule: 'unique', message: 'this process is listed twice' }]
@@ -156,14 +149,12 @@ export function processProblems(
             message: 'must be “web”: this version runs no other process',
           },
         ]),
-    ...(count > 1 && only !== null
+    ...(count > 1 && writes !== null
       ? [
           {
             field: `processes[${i}].count`,
-            rule: only.rule,
-            message:
-              `must be at most 1 while ${only.text}` +
-              (only.rule === 'single_writer' ? ': two instances would write at once' : ''),
+            rule: 'single_writer',
+            message: `must be at most 1 while ${writes}: two instances would write at once`,
           },
         ]
       : []),
@@ -180,7 +171,7 @@ export const onNodeLostProblem = (
     on_node_lost_set: boolean;
   },
 ): FieldProblem | null => {
-  const writes = writesWhat(settings);
+  const writes = whyOnlyOne(settings);
   return settings.on_node_lost_set && settings.on_node_lost === 'move' && writes !== null
     ? {
         field: 'on_node_lost',

@@ -30,7 +30,7 @@ export function Instances({ project }: { project: Project }) {
       <Column gap="sm">
         <ScaleForm key={countOf(project)} project={project} />
         {id === null || project.stopped ? (
-          <Text tone="quiet">{whenText(project)}</Text>
+          <Text tone="quiet">{whenCountApplies(project)}</Text>
         ) : (
           <QueryBoundary query={running} what="the instances">
             {(deployment) => <RunningInstances project={project} deployment={deployment} />}
@@ -41,7 +41,7 @@ export function Instances({ project }: { project: Project }) {
   );
 }
 
-const whenText = (project: Project): string => {
+const whenCountApplies = (project: Project): string => {
   if (isScaledToZero(project))
     return 'The project is scaled to 0: its address answers 503 until you scale it up.';
   return project.stopped
@@ -74,7 +74,7 @@ export function whyNotCount(count: number | null, project: Pick<Project, 'proces
 /** Returns why a project can have one instance only, in words; null if it can have more. */
 export function onlyOneText(project: Parameters<typeof whyOnlyOne>[0]): string | null {
   const why = whyOnlyOne(project);
-  return why === null ? null : `${why.text}, so it can have one instance only`;
+  return why === null ? null : `${why}, so it can have one instance only: two would write at once`;
 }
 
 function ScaleForm({ project }: { project: Project }) {
