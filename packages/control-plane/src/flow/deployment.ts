@@ -73,6 +73,7 @@ import {
   freedFor,
   freeRoom,
   machineOf,
+  machineOfOther,
   mustRoll,
   oldInTheWay,
   placeWithoutOld,
@@ -622,7 +623,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
-  const others = placeOthers(draft, d, question, node);
+  const machine = machineOfOther(draft, d, freedFor(draft, d));
+  const others = placeOthers(draft, d, { ...question, machine }, node);
   const { lacking } = others;
   const old = lacking === null ? null : oldInTheWay(draft, d, lacksRoom(draft, d, question, node));
   if (lacking !== null && (old === null || mustRoll(draft, d)))

@@ -92,7 +92,8 @@ export function placeOthers(
   const choices = chooseMore(questionOfOthers(question), draft.facts.nodes, draft.facts, count, {
     mode: draft.facts.project.spread,
     taken: new Map([[first.id, 1]]),
-    starting: first.id,
+    // A deployment with a node has its room already.
+    ...defined({ starting: d.node_id === null ? first.id : undefined }),
   });
   return {
     choices,

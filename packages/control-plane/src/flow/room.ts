@@ -12,6 +12,7 @@ import { choose, type Choice, type Question } from '../domain/nodes/placement.ts
 import { isNoSpace, refusalText } from '../domain/nodes/refusal.ts';
 import {
   devicesToTake,
+  type DeviceLease,
   type DeviceTake,
   type Freed,
   type Holder,
@@ -66,8 +67,24 @@ const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, inst
  * Returns the needs of a further instance. A device that another container of its
  * deployment may still have is not free for it: the removal of that container frees the device.
  */
-export const machineOfOther = ({ facts }: Draft, d: DeploymentRecord): MachineNeeds | null =>
-  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: null, freed: [] });
+export const machineOfOther = (
+  draft: Draft,
+  d: DeploymentRecord,
+  freed: readonly Freed[] = [],
+): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: null, freed });
+
+/** Returns the room without what other instances take in this plan. */
+function roomWithPlan({ facts, plan: { takeMemory: bytes = [], takeDevices: takes = [] } }: Draft) {
+  const room = facts.room ?? NO_ROOM_TAKEN;
+  if (bytes.length === 0 && takes.length === 0) return room;
+  const memory = new Map(room.memory);
+  for (const take of bytes) memory.set(take.node_id, (memory.get(take.node_id) ?? 0) + take.bytes);
+  const taken = takes.map(({ replaces: _, ...lease }): DeviceLease => {
+    const { deployment_id, instance_id } = lease;
+    return { ...lease, holders: [{ deployment_id, instance_id }] };
+  });
+  return { memory, leases: [...room.leases, ...taken] };
+}
 
 /** A place that is free when containers of the running version have ended. */
 export type PlaceWithoutOld = {
@@ -115,7 +132,7 @@ export function oldInTheWay(
 ): DeploymentRecord | null {
   const old = runningOf(draft);
   if (old === null || !needsRoom(d.settings) || isProjectStopped(draft)) return null;
-  return lacksRoom(machineOf(draft, d, freedEverywhere(draft, old))) ? null : old;
+  return lacksRoom(machineOfOther(draft, d, freedEverywhere(draft, old))) ? null : old;
 }
 
 /** Says in the stories that the old version stops before the new one starts. */
@@ -158,7 +175,8 @@ export function takeRoom(
       node_id: node.id,
       bytes: machine.memory,
       most: Math.floor(node.memory_bytes * limits.memoryOvercommit),
-      without: [d.id, ...freedHere.map(({ id }) => id)],
+      // The deployment has no node yet: its containers that still end here count.
+      without: freedHere.map(({ id }) => id),
     });
   return takeDevices(
     draft,
@@ -184,14 +202,13 @@ export function takeRoomOfOther(
 ): DeviceTake[] {
   const machine = machineOfOther(draft, d);
   if (machine === null || !needsRoom(d.settings)) return [];
-  const { limits, live, room = NO_ROOM_TAKEN } = draft.facts;
+  const { limits, room = NO_ROOM_TAKEN } = draft.facts;
   if (machine.memory !== null && node.memory_bytes !== null)
     takeMemory(draft, {
       node_id: node.id,
       bytes: machine.memory,
       most: Math.floor(node.memory_bytes * limits.memoryOvercommit),
-      // A deployment that has no node yet gets its first instance in the same plan.
-      without: live.some(({ id, status }) => id === d.id && status === 'built') ? [d.id] : [],
+      without: [],
     });
   return takeDevices(
     draft,

@@ -4,6 +4,7 @@ import type { ObservedContainer } from '@berth/wire/node';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { isEmptyPlan, type Plan } from '../../src/domain/deployments/plan.ts';
+import type { DeviceLease } from '../../src/domain/nodes/room.ts';
 import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import type { FlowEvent } from '../../src/flow/events.ts';
@@ -1003,6 +1004,68 @@ describe('what instances need of their machines', () => {
       [3, 'waiting', null],
     ]);
     expect(plan.takeMemory).toEqual([{ node_id: 'n2', bytes: GIB, most: 1.5 * GIB, without: [] }]);
+  });
+  const gpu = { ...SETTINGS, requires: { devices: { [GPU]: 1 } } };
+  const leased = (node_id: string, name: string, deployment_id: string): DeviceLease => ({
+    node_id,
+    kind: GPU,
+    name,
+    deployment_id,
+    instance_id: null,
+    returns_to: null,
+    returns_to_instance: null,
+    holders: [{ deployment_id, instance_id: null }],
+  });
+  const gpus = (count: number, leases: DeviceLease[], over: Partial<Facts>): Facts =>
+    world({
+      project: project({ requires: gpu.requires, processes: [{ name: 'web', count }] }),
+      nodes: machines.slice(0, 2).map((one, i) => ({
+        ...one,
+        devices: { [GPU]: i === 0 ? ['0', '1'] : ['0'] },
+      })),
+      room: { memory: new Map(), leases },
+      ...over,
+    });
+  const devicesOf = (plan: Plan): string[] =>
+    deployTasks(plan)
+      .map(({ node: at, payload }) => [at, ...(payload.devices ?? ['no device'])].join(' '))
+      .toSorted();
+  const waiting = { state: 'waiting', node_id: null, host_port: null, container_id: null } as const;
+  it('two waiting instances do not take one device together', () => {
+    const d = on.running({ settings: gpu });
+    const leases = [leased('n1', '0', 'd2'), leased('n2', '0', 'other')];
+    const instances = [instance(waiting), third(waiting)];
+    const over = { live: [d], route: routeTo(d), instances };
+    const plan = advance(d, { type: 'scaled' }, gpus(3, leases, over));
+    expect(devicesOf(plan)).toEqual([`n1 ${GPU}=1`]);
+  });
+  it('two waiting instances do not take the same memory', () => {
+    const d = on.running({ settings: limited });
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({
+        live: [d],
+        route: routeTo(d),
+        project: project({ memory_bytes: GIB, processes: [{ name: 'web', count: 3 }] }),
+        nodes: machines.slice(0, 2),
+        room: { memory: new Map([['n1', GIB]]), leases: [] },
+        instances: [instance(waiting), third(waiting)],
+      }),
+    );
+    expect(plan.takeMemory).toMatchObject([{ node_id: 'n2', bytes: GIB }]);
+  });
+  it('a device that an earlier attempt may still have is not free for a further instance', () => {
+    const d = on.built({ settings: gpu });
+    const leases = [leased('n1', '0', 'other'), leased('n2', '0', 'd2')];
+    const plan = advance(d, { type: 'tick' }, gpus(2, leases, { live: [d] }));
+    expect(devicesOf(plan).filter((one) => one.includes('no device'))).toEqual([]);
+  });
+  it('the own containers that still end on a node count for its first instance', () => {
+    const d = on.built({ settings: limited });
+    const over = { live: [d], room: held(0), project: project({ memory_bytes: GIB }) };
+    const plan = advance(d, { type: 'tick' }, world({ ...over, nodes: machines.slice(0, 1) }));
+    expect(plan.takeMemory).toEqual([{ node_id: 'n1', bytes: GIB, most: 1.5 * GIB, without: [] }]);
   });
   it('a failover takes a device of the new machine, or waits for one', () => {
     const settings = { ...SETTINGS, requires: { devices: { [GPU]: 1 } } };

@@ -196,7 +196,7 @@ describe('two versions need room for both', () => {
     expect(plan.storyLines[0]?.message).toContain(`${GIB} bytes needed, ${GIB / 2} bytes free`);
     expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked' });
     expect(plan.takeMemory).toEqual([
-      { node_id: 'n1', bytes: GIB, most: 1.5 * GIB, without: ['d2', 'd1'] },
+      { node_id: 'n1', bytes: GIB, most: 1.5 * GIB, without: ['d1'] },
     ]);
   });
   it('another node with room takes it beside the old one', () => {
