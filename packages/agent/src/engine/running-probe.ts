@@ -1,13 +1,13 @@
 /**
  * Probes the `health_path` of running containers, so that an application that hangs is found. The
  * start of a container sets the label `berth.probe` (tasks/start-container.ts), so the probe goes on
- * after a restart of the agent. A request that takes longer than its time limit because this process
- * slept does not count.
+ * after a restart of the agent. Only a request that ran counts: not one during which this process
+ * slept, and not one that this machine could not send.
  */
 import type { Logger } from '@berth/kit/log';
 import { MAX_HEALTH_OUTPUT, type ObservedProbe } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { Container } from './docker.ts';
+import type { Container, Docker } from './docker.ts';
 import { ask, passes, type ProbeAnswer } from './probe.ts';
 
 /** `seconds`: time limit for the first answer after a start. */
@@ -42,6 +42,13 @@ export type RunningProbe = {
   seen(containers: readonly Container[]): void;
   /** Returns the result for a container; undefined if it is not probed. */
   resultOf(container: Pick<Container, 'id' | 'startedAt'>): ObservedProbe | undefined;
+  /**
+   * Asks the container nothing until the returned function is called, and keeps its result: its
+   * start check asks it, or it is being stopped.
+   */
+  hold(id: string): () => void;
+  /** Returns an engine that holds a container which it stops, and forgets one that it removed. */
+  around(docker: Docker): Docker;
   stop(): void;
 };
 
@@ -50,7 +57,7 @@ type Target = {
   startedAt: string | null;
   port: number;
   settings: Settings;
-  /** Monotonic time at which this run of the container was first seen. */
+  /** Monotonic time at which this run of the container began. */
   since: number;
   failures: number;
   status: ObservedProbe['status'];
@@ -77,14 +84,30 @@ export function createRunningProbe({
   now?: () => number;
 }): RunningProbe {
   let targets = new Map<string, Target>();
+  /** Ids of held containers, once for each hold. */
+  const holds = new Set<{ id: string }>();
   const stopping = new AbortController();
+  /** Cached: without HOST_IP, each look-up opens a connection to the control plane. */
+  let address: Promise<string> | null = null;
 
-  async function probe(target: Target): Promise<void> {
+  const isHeld = (id: string): boolean => [...holds].some((hold) => hold.id === id);
+
+  async function probe(id: string, target: Target): Promise<void> {
     const { path, url } = target.settings;
-    const request = { host: await host(), port: target.port, healthPath: path, visitorUrl: url };
+    address ??= host();
+    const atHost = await address.catch((error: unknown) => {
+      address = null;
+      throw error;
+    });
+    const request = { host: atHost, port: target.port, healthPath: path, visitorUrl: url };
     const sentAt = now();
     const answer = await send(request, TIMEOUT_MS, stopping.signal);
+    // The address of this machine might have changed.
+    if (answer.kind !== 'status') address = null;
+    if (answer.kind === 'no_http' && answer.isUnsent === true) return;
     if (now() - sentAt > TIMEOUT_MS + LATE_MS) return;
+    // Meanwhile the container ended or started again, or it is being stopped.
+    if (targets.get(id) !== target || isHeld(id)) return;
     take(target, passes(request, answer) ? null : answer);
   }
 
@@ -94,6 +117,7 @@ export function createRunningProbe({
     if (failure === null) {
       target.failures = 0;
       target.status = 'healthy';
+      target.output = '';
     } else {
       target.failures += 1;
       const mayStart =
@@ -105,17 +129,17 @@ export function createRunningProbe({
     }
     if (target.status === before) return;
     log.info(
-      { container: target.name, status: target.status, output: target.output },
+      { container: target.name, status: target.status, output: target.output || undefined },
       'the result of the probe of health_path changed',
     );
     onChange();
   }
 
   function tick(): void {
-    for (const target of targets.values()) {
-      if (target.isBusy) continue;
+    for (const [id, target] of targets) {
+      if (target.isBusy || isHeld(id)) continue;
       target.isBusy = true;
-      void probe(target)
+      void probe(id, target)
         .catch((err: unknown) => {
           if (!stopping.signal.aborted)
             log.debug({ err, container: target.name }, 'the probe of health_path failed to run');
@@ -124,6 +148,14 @@ export function createRunningProbe({
     }
   }
   const timer = setInterval(tick, periodMs).unref();
+
+  function hold(id: string): () => void {
+    const one = { id };
+    holds.add(one);
+    const target = targets.get(id);
+    if (target !== undefined) target.failures = 0;
+    return () => void holds.delete(one);
+  }
 
   return {
     seen(containers) {
@@ -141,7 +173,7 @@ export function createRunningProbe({
                 startedAt,
                 port: hostPort,
                 settings,
-                since: now(),
+                since: now() - ageOf(startedAt),
                 failures: 0,
                 status: 'starting',
                 output: '',
@@ -157,11 +189,37 @@ export function createRunningProbe({
       const { status, output } = target;
       return status === 'unhealthy' ? { status, output } : { status };
     },
+    hold,
+    around: (docker) => ({
+      ...docker,
+      async stop(id, graceSeconds, signal) {
+        const release = hold(id);
+        try {
+          await docker.stop(id, graceSeconds, signal);
+          targets.delete(id);
+        } finally {
+          release();
+        }
+      },
+      async remove(ref) {
+        await docker.remove(ref);
+        for (const [id, { name }] of targets) if (id === ref || name === ref) targets.delete(id);
+      },
+    }),
     stop() {
       clearInterval(timer);
       stopping.abort();
     },
   };
+}
+
+/**
+ * Returns for how many ms a container has run. One that ran before this agent started has used its
+ * time for the first answer.
+ */
+function ageOf(startedAt: string | null): number {
+  const age = Date.now() - Date.parse(startedAt ?? '');
+  return age > 0 ? age : 0;
 }
 
 /** Returns null for a label that this version did not write. */
