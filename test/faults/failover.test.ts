@@ -139,7 +139,7 @@ describe.skipIf(reason !== undefined)(
         expect((await one.containers()).length).toBe(2);
         await home.heal();
         await whole();
-        expect(await one.story()).toContainEqual(expect.stringContaining('two ran meanwhile'));
+        expect(await one.story()).toContainEqual(expect.stringContaining('beside its replacement'));
       },
       4 * MINUTE,
     );

@@ -36,10 +36,9 @@ describe('the button says why a number cannot be set', () => {
     [{ volumes: [], datasets: [] }, null],
     [{ volumes: [], datasets: [{ dataset_id: 'd', mode: 'dependency' as const }] }, null],
     [{ volumes: [], datasets: [{ dataset_id: 'd', mode: 'readwrite' as const }] }, /dataset/],
-    [{ volumes: [], datasets: [], requires: { devices: { gpu: 1 } } }, /devices.*one instance/],
     [{ volumes: [{ name: 'v', mount_path: '/v' }], datasets: [] }, /volumes.*one instance only/],
   ])('%j: %j', (project, why) => {
-    const said = whyOnlyOne({ requires: {}, ...project });
+    const said = whyOnlyOne(project);
     if (why === null) expect(said).toBeNull();
     else expect(said).toMatch(why);
   });

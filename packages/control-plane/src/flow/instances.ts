@@ -175,7 +175,7 @@ function startInstance(
   createDeployTask(draft, d, node, {
     mounts,
     missingBytes,
-    devices: deviceIds(takeRoomOfOther(draft, d, node)),
+    devices: deviceIds(takeRoomOfOther(draft, d, instance, node)),
     replace: 'rolling',
     instance,
   });
@@ -576,7 +576,13 @@ export function endOthers(
       of: d,
       remove: startsAgain
         ? there.map((i) => ({ deployment: d, reason, instance: i.labelled ? i.id : null }))
-        : [{ deployment: d, reason }],
+        : [
+            {
+              deployment: d,
+              reason,
+              ...defined({ containers: there.length > 1 ? there.length : undefined }),
+            },
+          ],
       keep: null,
       drain,
     });

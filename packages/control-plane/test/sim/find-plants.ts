@@ -58,6 +58,7 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'failover without a brake': ['brake'],
   'writers are scaled': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
+  'devices without leases': ['one-device-user'],
 };
 
 /** Bugs that the first seeds find, in a few seconds. */
@@ -93,6 +94,7 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'scale without a drain': { scales: 1 },
   'failover without a brake': { scales: 1, losses: 0.6 },
   'writers are scaled': { scales: 1 },
+  'devices without leases': { scales: 1, devices: 1 },
 };
 
 /**

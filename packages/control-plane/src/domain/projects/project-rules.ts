@@ -12,7 +12,6 @@ import type { FieldProblem } from '../platform/errors.ts';
 import { branchProblem } from '../git/git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from '../git/git-url.ts';
 import { isStopFirst, volumeProblems } from '../data/volumes.ts';
-import { needsDevices } from '../nodes/room.ts';
 import { mountPathOf, overlap } from '../data/mounts.ts';
 import {
   healthPathProblem,
@@ -161,15 +160,6 @@ export function processProblems(
             field: `processes[${i}].count`,
             rule: 'single_writer',
             message: `must be at most 1 while ${writes}: two instances would write at once`,
-          },
-        ]
-      : []),
-    ...(count > 1 && needsDevices(settings)
-      ? [
-          {
-            field: `processes[${i}].count`,
-            rule: 'devices',
-            message: 'must be at most 1 while the project requires devices',
           },
         ]
       : []),

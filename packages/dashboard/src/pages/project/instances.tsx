@@ -40,7 +40,7 @@ export function Instances({ project }: { project: Project }) {
       <Column gap="sm">
         <ScaleForm key={countOf(project)} project={project} />
         {id === null || project.stopped ? (
-          <Text tone="quiet">{whenText(project)}</Text>
+          <Text tone="quiet">{whenCountApplies(project)}</Text>
         ) : (
           <QueryBoundary query={running} what="the instances">
             {(deployment) => <RunningInstances project={project} deployment={deployment} />}
@@ -51,7 +51,7 @@ export function Instances({ project }: { project: Project }) {
   );
 }
 
-const whenText = (project: Project): string => {
+const whenCountApplies = (project: Project): string => {
   if (isScaledToZero(project))
     return 'The project is scaled to 0: its address answers 503 until you scale it up.';
   return project.stopped
@@ -82,14 +82,8 @@ export function whyNotCount(count: number | null, project: Pick<Project, 'proces
 }
 
 /** Returns why a project can have one instance only; null if it can have more. */
-export const whyOnlyOne = ({
-  volumes,
-  datasets,
-  requires,
-}: Pick<Project, 'volumes' | 'datasets' | 'requires'>) => {
+export const whyOnlyOne = ({ volumes, datasets }: Pick<Project, 'volumes' | 'datasets'>) => {
   const only = 'so it can have one instance only: two would write at once';
-  if (Object.keys(requires.devices ?? {}).length > 0)
-    return 'it requires devices, so it can have one instance only';
   if (volumes.length > 0) return `it has volumes, ${only}`;
   return datasets.some(({ mode }) => mode === 'readwrite')
     ? `it writes to a dataset, ${only}`
