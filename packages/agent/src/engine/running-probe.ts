@@ -47,7 +47,27 @@ export type RunningProbe = {
    * start check asks it, or it is being stopped.
    */
   hold(id: string): () => void;
-  /** Returns an engine that holds a container which it stops, and forgets one that it removed. */
+  /**
+ * Counts an answer. Returns whether the status changed. `failure`: null if the container answered.
+ */
+function take(target: Target, failure: ProbeAnswer | null, now: number): boolean {
+  const before = target.status;
+  if (failure === null) {
+    target.failures = 0;
+    target.status = 'healthy';
+    target.output = '';
+  } else {
+    target.failures += 1;
+    const mayStart = before === 'starting' && now - target.since < target.settings.seconds * 1_000;
+    if (target.failures >= FAILURES && !mayStart && before !== 'unhealthy') {
+      target.status = 'unhealthy';
+      target.output = outputOf(target.settings, failure);
+    }
+  }
+  return target.status !== before;
+}
+
+/** Returns an engine that holds a container which it stops, and forgets one that it removed. */
   around(docker: Docker): Docker;
   stop(): void;
 };
@@ -108,28 +128,10 @@ export function createRunningProbe({
     if (now() - sentAt > TIMEOUT_MS + LATE_MS) return;
     // Meanwhile the container ended or started again, or it is being stopped.
     if (targets.get(id) !== target || isHeld(id)) return;
-    take(target, passes(request, answer) ? null : answer);
-  }
-
-  /** `failure`: null if the container answered. */
-  function take(target: Target, failure: ProbeAnswer | null): void {
-    const before = target.status;
-    if (failure === null) {
-      target.failures = 0;
-      target.status = 'healthy';
-      target.output = '';
-    } else {
-      target.failures += 1;
-      const mayStart =
-        before === 'starting' && now() - target.since < target.settings.seconds * 1_000;
-      if (target.failures >= FAILURES && !mayStart && before !== 'unhealthy') {
-        target.status = 'unhealthy';
-        target.output = outputOf(target.settings, failure);
-      }
-    }
-    if (target.status === before) return;
+    if (!take(target, passes(request, answer) ? null : answer, now())) return;
+    const { name: container, status, output } = target;
     log.info(
-      { container: target.name, status: target.status, output: target.output || undefined },
+      { container, status, output: output || undefined },
       'the result of the probe of health_path changed',
     );
     onChange();
@@ -149,6 +151,9 @@ export function createRunningProbe({
   }
   const timer = setInterval(tick, periodMs).unref();
 
+  function forget(ref: string): void {
+    for (const [id, { name }] of targets) if (id === ref || name === ref) targets.delete(id);
+  }
   function hold(id: string): () => void {
     const one = { id };
     holds.add(one);
@@ -160,26 +165,12 @@ export function createRunningProbe({
   return {
     seen(containers) {
       const next: typeof targets = new Map();
-      for (const { id, name, state, startedAt, hostPort, labels } of containers) {
-        const settings = state === 'running' ? settingsOf(labels[LABELS.probe]) : null;
-        if (settings === null || hostPort === null) continue;
-        const present = targets.get(id);
-        next.set(
-          id,
-          present?.startedAt === startedAt && present.port === hostPort
-            ? present
-            : {
-                name,
-                startedAt,
-                port: hostPort,
-                settings,
-                since: now() - ageOf(startedAt),
-                failures: 0,
-                status: 'starting',
-                output: '',
-                isBusy: false,
-              },
-        );
+      for (const container of containers) {
+        const present = targets.get(container.id);
+        const target = targetOf(container, now);
+        if (target === null) continue;
+        const isSame = present?.startedAt === target.startedAt && present.port === target.port;
+        next.set(container.id, isSame ? present : target);
       }
       targets = next;
     },
@@ -190,26 +181,52 @@ export function createRunningProbe({
       return status === 'unhealthy' ? { status, output } : { status };
     },
     hold,
-    around: (docker) => ({
-      ...docker,
-      async stop(id, graceSeconds, signal) {
-        const release = hold(id);
-        try {
-          await docker.stop(id, graceSeconds, signal);
-          targets.delete(id);
-        } finally {
-          release();
-        }
-      },
-      async remove(ref) {
-        await docker.remove(ref);
-        for (const [id, { name }] of targets) if (id === ref || name === ref) targets.delete(id);
-      },
-    }),
+    around: (docker) => holding(docker, { hold, forget }),
     stop() {
       clearInterval(timer);
       stopping.abort();
     },
+  };
+}
+
+/** Returns an engine that holds a container which it stops, and forgets one that has ended. */
+const holding = (
+  docker: Docker,
+  { hold, forget }: { hold: RunningProbe['hold']; forget: (ref: string) => void },
+): Docker => ({
+  ...docker,
+  async stop(id, graceSeconds, signal) {
+    const release = hold(id);
+    try {
+      await docker.stop(id, graceSeconds, signal);
+      forget(id);
+    } finally {
+      release();
+    }
+  },
+  async remove(ref) {
+    await docker.remove(ref);
+    forget(ref);
+  },
+});
+
+/** Returns null for a container that is not to be probed. */
+function targetOf(
+  { name, state, startedAt, hostPort, labels }: Container,
+  now: () => number,
+): Target | null {
+  const settings = state === 'running' ? settingsOf(labels[LABELS.probe]) : null;
+  if (settings === null || hostPort === null) return null;
+  return {
+    name,
+    startedAt,
+    port: hostPort,
+    settings,
+    since: now() - ageOf(startedAt),
+    failures: 0,
+    status: 'starting',
+    output: '',
+    isBusy: false,
   };
 }
 
