@@ -47,27 +47,7 @@ export type RunningProbe = {
    * start check asks it, or it is being stopped.
    */
   hold(id: string): () => void;
-  /**
- * Counts an answer. Returns whether the status changed. `failure`: null if the container answered.
- */
-function take(target: Target, failure: ProbeAnswer | null, now: number): boolean {
-  const before = target.status;
-  if (failure === null) {
-    target.failures = 0;
-    target.status = 'healthy';
-    target.output = '';
-  } else {
-    target.failures += 1;
-    const mayStart = before === 'starting' && now - target.since < target.settings.seconds * 1_000;
-    if (target.failures >= FAILURES && !mayStart && before !== 'unhealthy') {
-      target.status = 'unhealthy';
-      target.output = outputOf(target.settings, failure);
-    }
-  }
-  return target.status !== before;
-}
-
-/** Returns an engine that holds a container which it stops, and forgets one that it removed. */
+  /** Returns an engine that holds a container which it stops, and forgets one that it removed. */
   around(docker: Docker): Docker;
   stop(): void;
 };
@@ -187,6 +167,26 @@ export function createRunningProbe({
       stopping.abort();
     },
   };
+}
+
+/**
+ * Counts an answer. Returns whether the status changed. `failure`: null if the container answered.
+ */
+function take(target: Target, failure: ProbeAnswer | null, now: number): boolean {
+  const before = target.status;
+  if (failure === null) {
+    target.failures = 0;
+    target.status = 'healthy';
+    target.output = '';
+  } else {
+    target.failures += 1;
+    const mayStart = before === 'starting' && now - target.since < target.settings.seconds * 1_000;
+    if (target.failures >= FAILURES && !mayStart && before !== 'unhealthy') {
+      target.status = 'unhealthy';
+      target.output = outputOf(target.settings, failure);
+    }
+  }
+  return target.status !== before;
 }
 
 /** Returns an engine that holds a container which it stops, and forgets one that has ended. */
