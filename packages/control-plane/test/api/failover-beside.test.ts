@@ -197,7 +197,7 @@ describe('beside a deletion', () => {
       if (serves) await answers();
       expect((await api.call('deleteProject', of(project))).status).toBe(202);
       expect(await endpoint()).toBeUndefined();
-      // Nothing of it starts any more, also not when the loop runs again.
+      // The loop starts no part of it, also not when it runs again.
       await silence(other);
       for (const { payload } of await tasksOf(other)) expect(payload).not.toHaveProperty('image');
       await returns();
