@@ -33,6 +33,10 @@ const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts
  * files.
  */
 const LONGEST = [
+  'test/e2e/instances.test.ts',
+  'test/e2e/volumes.test.ts',
+  'control-plane/test/routing/load-balancer.real.test.ts',
+  'agent/test/engine/image.real.test.ts',
   // The scan processes have a low priority, so beside other files these two take longer than their
   // own work.
   'control-plane/test/monitor/scanner.real.test.ts',
@@ -42,6 +46,7 @@ const LONGEST = [
   'control-plane/test/store/on-postgres.real.test.ts',
   'test/e2e/isolation.test.ts',
   'agent/test/engine/engine.real.test.ts',
+  'agent/test/engine/host-ports.real.test.ts',
   'agent/test/registry/clean.real.test.ts',
   'test/e2e/drain.test.ts',
   'test/e2e/rotate.test.ts',
@@ -51,9 +56,17 @@ const LONGEST = [
   'test/e2e/proxy-reach.test.ts',
   'test/e2e/failures.test.ts',
   'test/e2e/alerts.test.ts',
+  'test/e2e/runtime-logs.test.ts',
+  'agent/test/tasks/deploy-failures.real.test.ts',
+  'test/e2e/data-cache.test.ts',
+  'test/e2e/two-control-planes.test.ts',
+  'agent/test/engine/networks.real.test.ts',
+  'test/e2e/faults-quick.test.ts',
   'gateway/test/process.real.test.ts',
   'testbed/test/engine.real.test.ts',
   'test/e2e/through-traefik-plain.test.ts',
+  'test/e2e/through-traefik.test.ts',
+  'test/e2e/through-built-in.test.ts',
   'test/e2e/secrets.test.ts',
   'test/e2e/cli.test.ts',
 ];

@@ -68,7 +68,7 @@ describe.skipIf(reason !== undefined)(
     );
 
     it(
-      'a cable that is out for longer: the instance moves; at the return the old one ends, and the story says that two ran',
+      'a cable that is out for longer: the instance moves; at the return the old one ends, and the story says it',
       () => cableOutForLonger(stage, 1.2 * FAILOVER_MS),
       4 * MINUTE,
     );

@@ -58,6 +58,8 @@ export type Agent = {
 const SWEEP_IMAGES_MS = 86_400_000;
 const RECOVER_PAUSE_MS = 3_000;
 const LONGEST_RECOVER_PAUSE_MS = 60_000;
+/** Times in ms after the end of a move at which the node registers. */
+const AFTER_MOVE_MS = [0, 1_000, 3_000, 10_000];
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /**
@@ -184,6 +186,14 @@ async function openParts(
   };
 }
 
+/**
+ * The control plane uses the new copy of volumes when the old node has listed its containers after
+ * both nodes have reported, and this node does not know when the other one reports.
+ */
+function registerAfterMove({ wakeRegistration }: Running): void {
+  for (const ms of AFTER_MOVE_MS) setTimeout(wakeRegistration, ms).unref();
+}
+
 function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
@@ -197,7 +207,11 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
     log,
     // Poll no tasks before the registry settings are known, because tasks would fail.
     nodeId: () => (registry.current() === null ? null : registration.nodeId()),
-    run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing }),
+    run(task) {
+      const one = runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing });
+      if (task.kind === 'move') void one.done.then(() => registerAfterMove(running));
+      return one;
+    },
     limits: {
       build: config.MAX_BUILDS,
       retire: RETIREMENTS_AT_ONCE,

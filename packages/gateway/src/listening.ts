@@ -45,14 +45,14 @@ export async function listenOn(
   } catch (error) {
     log.error(
       { ...names, err: error },
-      'LISTEN is not the address of berth-gateway.socket, and is not used: set ListenStream= there',
+      'LISTEN is not the address of berth-gateway.socket and is not used: set ListenStream= in the unit',
     );
     return NOTHING_MORE;
   }
   log.warn(
     names,
     'LISTEN is not the address of berth-gateway.socket: requests to LISTEN fail during a ' +
-      'restart; set ListenStream= there',
+      'restart; set ListenStream= in the unit',
   );
   return {
     close: () => new Promise((resolve) => void more.close(() => resolve())),

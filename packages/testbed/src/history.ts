@@ -155,6 +155,8 @@ export type Happening =
       alone?: boolean;
       for_next?: boolean;
       instance?: string;
+      /** Devices of the machine that it uses, by names that no other machine has. */
+      devices?: readonly string[];
     }
   /**
    * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page

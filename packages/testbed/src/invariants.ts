@@ -6,6 +6,7 @@
 import type { HistoryEvent } from './history.ts';
 import { factsOf, type HistoryFacts, type Violation } from './invariants/facts.ts';
 import { checkContainersAndRoutes } from './invariants/containers.ts';
+import { checkDevices } from './invariants/devices.ts';
 import { checkHosts } from './invariants/hosts.ts';
 import { checkInstances } from './invariants/instances.ts';
 import { checkLeases } from './invariants/leases.ts';
@@ -26,6 +27,7 @@ const CHECKS: readonly ((facts: HistoryFacts) => void)[] = [
   checkContainersAndRoutes,
   checkHosts,
   checkInstances,
+  checkDevices,
   checkUptime,
   checkPushes,
   checkStatuses,

@@ -147,6 +147,10 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     { ...routed({ p: 'h:1' }), servers: { p: ['h:1', 'h:2'] }, asked: 3 },
     { ...container('stopped'), address: 'h:2', instance: 'i' },
   ],
+  'one-device-user': [
+    { ...container('started'), devices: ['m/gpu=0'] },
+    { ...container('started', 'e', 'c2'), devices: ['m/gpu=0'] },
+  ],
   brake: [{ type: 'failover', node: 'n', silent: 2, nodes: 3 }],
   'running-is-routed': [accepted, observing, read('running', 3)],
   'terminal-stays': [accepted, read('failed', 2), read('running', 4)],

@@ -184,6 +184,7 @@ export const FAILURES = {
   // platform
   no_builder: 'No builder node could take the build in time',
   no_deploy_node: 'No deploy node could take the deployment in time',
+  no_room_for_two: 'No deploy node has room for two versions, and `replace` is `rolling`',
   task_not_claimed: 'The node did not claim the task in time',
   agent_cannot: 'No agent of a node can do what the project needs',
   node_lost: 'The node stopped reporting during the task',
@@ -316,6 +317,9 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
   image_health_check_failed: 'correct HEALTHCHECK in the Dockerfile, or the application',
   probe_timeout: 'raise start_seconds of the project for a slow start, or correct the application',
   no_builder: 'look at the builders with berth node list; start one or add one',
+  no_room_for_two:
+    'remove `replace: rolling` (the old version then stops first), lower the memory limit or the ' +
+    'devices, or add a node',
   no_deploy_node:
     'look at the deploy nodes with berth node list; start one, uncordon one or add one',
   task_not_claimed: 'read the log of the agent on the node: journalctl -u berth-agent* -n 50',

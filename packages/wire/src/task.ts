@@ -154,6 +154,9 @@ export const RetirePayload = Type.Object({
             'an instance; absent: all containers of the deployment',
         }),
       ),
+      containers: Type.Optional(
+        Type.Integer({ description: 'how many containers it removes, if it removes several' }),
+      ),
       reason: Type.String(),
     }),
   ),

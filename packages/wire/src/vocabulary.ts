@@ -9,13 +9,20 @@
  * process         one way to start the image of a project; `web` serves HTTP
  * instance        one container of one process of one deployment, on one node
  * count           how many instances of a process should run
+ * first instance  the instance that the deployment row itself stores; `promote` makes another one
+ *                 the first. All others are further instances, each with its own row
+ * beat            a short request with which the agent of a deploy node says that it works
+ * lost            a node whose agent was silent for FAILOVER_AFTER, or an instance on such a node
  * failover        a replacement of an instance on another node, because its node is lost
+ * brake           stops all failovers while most deploy nodes are silent
  * task            one piece of work for one node, with `attempt` and a lease
  * claim           the request of an agent for a task that is offered to it; the answer has attempt,
  *                 lease and secrets
  * attempt         number of claims of a task so far; a report names the attempt that it belongs to
  * lease           (task, attempt, token, expiry): the right to report on a task. A later attempt
  *                 voids it
+ * device lease    (node, device, deployment): the containers of this deployment can use the device
+ * room            memory and devices of a node that the limits and device leases of containers hold
  * node            a machine with the role `builder` or `deploy`
  * agent           the program that runs on a node
  * facts           all data that a decision can read: project, deployments, tasks, nodes, clocks. A
@@ -209,7 +216,7 @@ export const LABELS = {
   project_name: 'berth.project_name',
   deployment: 'berth.deployment',
   generation: 'berth.generation',
-  /** The process of an instance beside the first one, its number, and the id of the instance. */
+  /** The process of a further instance, its number, and the id of the instance. */
   process: 'berth.process',
   number: 'berth.number',
   instance: 'berth.instance',
@@ -221,6 +228,8 @@ export const LABELS = {
    * Set only if the project sets `health_path`.
    */
   probe: 'berth.probe',
+  /** The devices of the container, such as `nvidia.com/gpu=0`, comma-separated. */
+  devices: 'berth.devices',
   /** Memory limit in bytes that the agent applied because the project sets no limit. */
   default_memory: 'berth.default_memory',
   /** `secrets_digest` of the claim. The agent does not adopt a container with other secrets. */

@@ -81,9 +81,9 @@ export const FAIL_POINTS: readonly Point[] = [
     'claim.after',
     'a lease exists, its agent got no answer: the agent claims again, which voids the first lease',
   ),
-  plane('report.before.build', 'a report has arrived, nothing of it is stored'),
-  plane('report.before.deploy', 'a report has arrived, nothing of it is stored'),
-  plane('report.before.retire', 'a report has arrived, nothing of it is stored'),
+  plane('report.before.build', 'a report has arrived and is not stored yet'),
+  plane('report.before.deploy', 'a report has arrived and is not stored yet'),
+  plane('report.before.retire', 'a report has arrived and is not stored yet'),
   plane(
     'report.after.build',
     'a report is applied, its agent got no answer: it sends the same report again',
@@ -136,7 +136,7 @@ export const FAIL_POINTS: readonly Point[] = [
     'a delivery is stored, the forge got no answer: it sends the same delivery again',
   ),
   push('claim.before.look', 'a lease is written, not committed'),
-  push('report.before.look', 'a report has arrived, nothing of it is stored'),
+  push('report.before.look', 'a report has arrived and is not stored yet'),
   push(
     'report.after.look',
     'the deployment of a push is requested, the agent got no answer: it sends the same report ' +

@@ -55,6 +55,11 @@ const IGNORED_EVENTS = /^(exec_|top|attach|resize|export|archive-path|extract-to
 const DEBOUNCE_MS = 100;
 /** Health changes are debounced: a flapping check can change many times a second. */
 const HEALTH_MS = 10_000;
+/**
+ * The control plane uses a container that started again after 10 s without another end (STEADY_MS).
+ * A registration soon after that time saves the wait for the next period.
+ */
+const STEADY_MS = 10_500;
 
 export type ContainerWatch = {
   /** Called when a container might have changed. */
@@ -65,20 +70,23 @@ export type ContainerWatch = {
   onBroken: () => void;
   /** Minimum time in ms between two calls that report only health changes. */
   healthMs?: number;
+  /** Time in ms from the last start of a container to the second call for it. */
+  steadyMs?: number;
 };
 
 /**
- * Calls `onChange` 100 ms after a container changed, until the signal aborts. Reopens a broken
- * event stream with backoff.
+ * Calls `onChange` 100 ms after a container changed, and once more when the last one that started
+ * has run for a while, until the signal aborts. Reopens a broken event stream with backoff.
  */
 export async function watchContainers(
   docker: Docker,
-  { onChange, onOutOfMemory, onBroken, healthMs = HEALTH_MS }: ContainerWatch,
+  { onChange, onOutOfMemory, onBroken, healthMs = HEALTH_MS, steadyMs = STEADY_MS }: ContainerWatch,
   signal: AbortSignal,
   log: Logger,
 ): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   let healthTimer: NodeJS.Timeout | undefined;
+  let steadyTimer: NodeJS.Timeout | undefined;
   let nextHealthAt = 0;
   const wakeSoon = (): void =>
     void (timer ??= setTimeout(() => {
@@ -96,6 +104,10 @@ export async function watchContainers(
     ));
   const onEvent = (action: string, id: string): void => {
     if (action === 'oom') onOutOfMemory?.(id);
+    if (action === 'start') {
+      clearTimeout(steadyTimer);
+      steadyTimer = setTimeout(wakeSoon, steadyMs);
+    }
     if (action.startsWith('health_status')) onHealth();
     else if (!IGNORED_EVENTS.test(action)) wakeSoon();
   };
@@ -119,4 +131,5 @@ export async function watchContainers(
   }
   clearTimeout(timer);
   clearTimeout(healthTimer);
+  clearTimeout(steadyTimer);
 }

@@ -171,7 +171,10 @@ async function containerSpec(
     labels: {
       ...ids,
       ...NO_ROUTERS,
-      ...defined({ [LABELS.volumes]: payload.volumes?.copy }),
+      ...defined({
+        [LABELS.volumes]: payload.volumes?.copy,
+        [LABELS.devices]: payload.devices?.join(','),
+      }),
       ...secretLabels(context),
       ...defaultMemoryLabel(deps, payload),
       ...probeLabel(payload),

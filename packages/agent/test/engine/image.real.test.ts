@@ -41,6 +41,8 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
   let parts: RealParts;
   let site: Site;
   let context: string;
+  /** Outside the context: one Dockerfile more does not change what the others copy. */
+  let dockerfiles: string;
   beforeAll(async () => {
     parts = await startRealParts();
     await parts.engine.docker(
@@ -51,7 +53,14 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     );
     context = join(parts.dir, 'context');
     await mkdir(context);
+    dockerfiles = join(parts.dir, 'dockerfiles');
+    await mkdir(dockerfiles);
     for (const [name, text] of Object.entries(FILES)) await writeFile(join(context, name), text);
+    // The tests then push only what they add, not each the large layers of Node.js.
+    const base = `${parts.registry.address}/app:base`;
+    await writeFile(join(dockerfiles, 'base'), BASE);
+    await build(base, join(dockerfiles, 'base'));
+    await parts.engine.docker(['push', base], { deadlineMs: 150_000 });
     site = await startSite(parts);
   }, 180_000);
   afterAll(async () => {
@@ -59,6 +68,8 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     await parts?.stop();
   }, 60_000);
 
+  const build = (tag: string, file: string): Promise<unknown> =>
+    parts.engine.docker(['build', '--quiet', '--tag', tag, '--file', file, context]);
   type Up = {
     report: TaskReport;
     text: string;
@@ -72,17 +83,11 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     dockerfile: string,
     payload: Parameters<typeof deployTask>[1] = {},
   ): Promise<Up> {
-    const tag = `${parts.registry.address}/app:${name}`;
-    await writeFile(join(context, `Dockerfile.${name}`), dockerfile);
-    await parts.engine.docker([
-      'build',
-      '--quiet',
-      '--tag',
-      tag,
-      '--file',
-      join(context, `Dockerfile.${name}`),
-      context,
-    ]);
+    // A repository each, as of a project: the agent removes old images of a repository.
+    const tag = `${parts.registry.address}/app-${name}:1`;
+    const file = join(dockerfiles, name);
+    await writeFile(file, dockerfile);
+    await build(tag, file);
     await parts.engine.docker(['push', tag]);
     const given = {
       project_id: `prj-${name}`,
@@ -119,7 +124,8 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
   const reported = (name: string) =>
     site.plane.registers.at(-1)?.containers?.find((c) => c.name === `svc-${name}`);
 
-  it.each([
+  // These wait for seconds, for an answer or a signal, so they wait at the same time.
+  it.concurrent.each([
     ['exec-form', 'CMD ["node","/app/s.js"]', 'ends'],
     ['shell-form', 'CMD node /app/s.js', 'either'],
     ['two-commands', 'CMD echo migrate && node /app/s.js', 'either'],
@@ -153,7 +159,7 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     },
   );
 
-  it('HEALTHCHECK counts before a version goes live, and while it runs', {
+  it.concurrent('HEALTHCHECK counts before a version goes live, and while it runs', {
     timeout: 120_000,
   }, async () => {
     const check =
@@ -171,7 +177,7 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     await parts.engine.docker(['exec', 'svc-checked', 'rm', '/bad']);
     await until('a healthy report again', () => reported('checked')?.health?.status === 'healthy');
   });
-  it.each([
+  it.concurrent.each([
     [
       'failing',
       'HEALTHCHECK --interval=1s --retries=1 CMD echo no database; exit 1',
@@ -194,7 +200,7 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
       ).not.toContain(`svc-${name}`);
     },
   );
-  it.each([
+  it.concurrent.each([
     ['hourly', 'HEALTHCHECK --interval=1h --start-period=1h CMD test -e /bin/busybox'],
     ['none', 'HEALTHCHECK NONE'],
   ])('a HEALTHCHECK does not hold a deployment: %s', { timeout: 60_000 }, async (name, check) => {
@@ -210,7 +216,7 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
     expect(up.notes).toMatch(/^image: the image declares VOLUME \/data: files there are lost/m);
     expect(up.notes).toMatch(/^image: the image sets PORT=3000; Berth sets PORT=8080/m);
   });
-  it.each([
+  it.concurrent.each([
     [
       'no-cmd',
       'FROM busybox:stable\nCMD []\n',

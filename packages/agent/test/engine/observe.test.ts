@@ -45,6 +45,33 @@ it('a check that flaps does not register without end', async () => {
   expect(changes).toBe(2);
 });
 
+it('a container that started is reported again when it has run for a while', async () => {
+  let changes = 0;
+  const ending = new AbortController();
+  const stream = Promise.withResolvers<(action: string, id: string) => void>();
+  const docker = {
+    events: (_: unknown, onEvent: (action: string, id: string) => void) => {
+      stream.resolve(onEvent);
+      return new Promise((_done, reject) =>
+        ending.signal.addEventListener('abort', () => reject(new Error('ended'))),
+      );
+    },
+  } as unknown as Docker;
+  const watch = {
+    onChange: () => void (changes += 1),
+    onBroken: () => undefined,
+    steadyMs: 300,
+  };
+  const watching = watchContainers(docker, watch, ending.signal, silentLogger());
+  const emit = await stream.promise;
+  emit('die', 'c');
+  emit('start', 'c');
+  await until('the start', () => changes === 1, 5_000);
+  await until('the report of the container that runs on', () => changes === 2, 5_000);
+  ending.abort();
+  await watching;
+});
+
 it('watchContainers debounces events and reopens the stream', async () => {
   let opened = 0;
   let changes = 0;

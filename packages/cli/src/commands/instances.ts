@@ -13,7 +13,7 @@ import { allPages } from '../project/pages.ts';
 import { projectOrNone } from '../project/select.ts';
 import { isAway, usage } from '../problem.ts';
 import type { Command } from './command.ts';
-import { finish as follow } from './deploy.ts';
+import { finish as followDeployment } from './deploy.ts';
 import { rowsOf } from './metrics.ts';
 
 /** Age in ms from which a point does not count as present usage. */
@@ -51,7 +51,7 @@ export const INSTANCE_COMMANDS: readonly Command[] = [
       const project = await cli
         .client()
         .call('scaleProject', { params: { id: before.id }, body: counts });
-      await finish(cli, { project, before, counts }, seen);
+      await reportScale(cli, { project, before, counts }, seen);
     },
   },
   {
@@ -92,7 +92,7 @@ export function countsOf(args: readonly (string | undefined)[]): Scale {
 type Scaled = { project: Project; before: Project; counts: Scale };
 
 /** `seen`: the instances before the scale; null: do not wait. */
-async function finish(
+async function reportScale(
   cli: Cli,
   { project, before, counts }: Scaled,
   seen: Seen | null,
@@ -103,7 +103,7 @@ async function finish(
     cli.say(`${process}: ${count} (it was ${countIn(before, process)})`);
   if (start !== null) {
     cli.say(`${project.name} starts its release again: deployment ${start.generation}`);
-    if (seen !== null) return follow(cli, project, start, false);
+    if (seen !== null) return followDeployment(cli, project, start, false);
   } else if (why !== null) cli.say(`${project.name} ${why}`);
   else if (seen !== null) await waitForCounts(cli, project, counts, seen);
   const hasWaited = seen !== null && why === null;

@@ -42,7 +42,7 @@ export async function waitForCounts(
         awayMs: AWAY_MS,
         signal: io.interrupted,
       });
-      if (last.status === 'running') return throwIfShort(last, counts, project.name);
+      if (last.status === 'running') return throwIfMissing(last, counts, project.name);
       // A new version took over meanwhile. Watch it, because it has the same counts.
       const { running_deployment_id } = await cli
         .client()
@@ -50,7 +50,7 @@ export async function waitForCounts(
       id = running_deployment_id === id ? null : running_deployment_id;
       seen.clear();
     }
-    note('nothing of the project runs any more; the next deployment takes the counts');
+    note('the project has no running version any more; its next deployment uses the counts');
   } catch (error) {
     if (!io.interrupted.aborted) throw error;
     throw new CliError(
@@ -72,7 +72,7 @@ const serving = (instances: readonly PlacedInstance[]): number =>
  * Returns the instances that do not serve. Leaves out a lost one that has a replacement, which has
  * the same number.
  */
-const shortOnes = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
+const notServing = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
   instances.filter(
     (one) =>
       one.state !== 'serving' &&
@@ -90,16 +90,16 @@ function isSettled({ instances }: Deployment, counts: Scale): boolean {
   return Object.entries(counts).every(([process, count]) => {
     const own = ofProcess(instances, process);
     if (own.some(({ state }) => state === 'starting')) return false;
-    const missing = shortOnes(own);
+    const missing = notServing(own);
     return serving(own) + missing.length >= count && (missing.length > 0 || serving(own) === count);
   });
 }
 
-function throwIfShort({ instances }: Deployment, counts: Scale, project: string): void {
+function throwIfMissing({ instances }: Deployment, counts: Scale, project: string): void {
   for (const [process, count] of Object.entries(counts)) {
     const own = ofProcess(instances, process);
     if (serving(own) >= count) continue;
-    const reasons = shortOnes(own).map(instanceText);
+    const reasons = notServing(own).map(instanceText);
     throw refused(
       'instances_missing',
       `${serving(own)} of ${count} instances of ${process} serve: ${reasons.join('; ')}`,

@@ -203,7 +203,7 @@ export const logUnavailable = (d: DeploymentRecord): string | null =>
     : `the log was removed at ${time(d.log_removed_at)}: KEEP_LOG_BYTES, KEEP_DEPLOYMENTS and ` +
       'KEEP_DEPLOYMENT_DAYS set how long logs are kept';
 
-/** The instances beside the first one, and the nodes of all instances by id. */
+/** The further instances, and the nodes of all instances by id. */
 export type InstanceContext = {
   others: readonly InstanceRecord[];
   nodes: ReadonlyMap<string, Pick<NodeRecord, 'hostname' | 'host_ip'>>;

@@ -1,7 +1,7 @@
 /**
  * Runs at the start of the control plane. An older version of Berth, which does not know instances,
- * might have run meanwhile and removed the containers of instances beside the first one. This ends
- * such instances; otherwise the proxy would get their addresses until their nodes report.
+ * might have run meanwhile and removed the containers of further instances. This ends such
+ * instances; otherwise the proxy would get their addresses until their nodes report.
  */
 import { isContainerOf } from '../domain/deployments/instance.ts';
 import type { Driver } from './driver.ts';

@@ -63,8 +63,8 @@ export type Decider = {
 const MAX_TRIES = 25;
 /**
  * Number of fresh ids for one plan, more than any plan uses: a replacement creates two tasks, and
- * the deletion of a project creates one task per deployment. Each instance beside the first one can
- * need an id, a deploy task and a retire task.
+ * the deletion of a project creates one task per deployment. Each further instance can need an id,
+ * a deploy task and a retire task.
  */
 const FRESH_IDS = 16;
 const FRESH_IDS_OF_INSTANCE = 3;

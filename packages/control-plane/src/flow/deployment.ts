@@ -58,7 +58,7 @@ import {
   type Refusals,
   refusalsText,
 } from '../domain/nodes/refusal.ts';
-import { deviceIds, type Freed } from '../domain/nodes/room.ts';
+import { deviceIds, type Freed, type MachineNeeds } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -68,7 +68,16 @@ import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
-import { addStopFirst, freedFor, freeRoom, machineOf, stopFirstChoice, takeRoom } from './room.ts';
+import {
+  addStopFirst,
+  freedFor,
+  freeRoom,
+  machineOf,
+  mustRoll,
+  oldInTheWay,
+  placeWithoutOld,
+  takeRoom,
+} from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
@@ -95,7 +104,7 @@ import {
   instanceAddressTaken,
   isFirstLost,
   lostAs,
-  namesOf,
+  finalNamesOf,
   presentOf,
   promote,
   refreshHealth,
@@ -117,7 +126,7 @@ import {
   takePlace,
 } from './instances.ts';
 import { nodeLost } from './lost-instance.ts';
-import { firstIsDown, observedInstance } from './observed-instance.ts';
+import { promoteIfFirstFails, observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
@@ -614,7 +623,12 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
   const others = placeOthers(draft, d, question, node);
-  if (others.lacking !== null) return waitForDeployNode(draft, d, question, others.lacking);
+  const { lacking } = others;
+  const old = lacking === null ? null : oldInTheWay(draft, d, lacksRoom(draft, d, question, node));
+  if (lacking !== null && (old === null || mustRoll(draft, d)))
+    return old === null
+      ? waitForDeployNode(draft, d, question, lacking)
+      : refuseRolling(draft, d, refusalsText(lacking.refusals));
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
   const freed = freedFor(draft, d);
   const stopsFirst = d.settings.replace === 'recreate';
@@ -623,8 +637,25 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     mounts: mounted.mounts,
     freed,
     stopsFirst,
-    others: others.choices,
+    others: others.choices.filter(({ placement }) => placement.winner !== null),
   });
+  if (lacking !== null && old !== null)
+    draft.addLine(
+      d,
+      'stopped_first',
+      `there is no room for two versions of each instance, so the others start after the ` +
+        `containers of deployment ${old.generation} have ended: ${refusalsText(lacking.refusals)}`,
+    );
+}
+
+/** Returns a function that tells whether an instance lacks a place on machines with this room. */
+const lacksRoom =
+  (draft: Draft, d: DeploymentRecord, question: Question, node: NodeFact) =>
+  (machine: MachineNeeds | null): boolean =>
+    placeOthers(draft, d, { ...question, machine }, node).lacking !== null;
+
+function refuseRolling(draft: Draft, d: DeploymentRecord, why: string): void {
+  fail(draft, d, failure('no_room_for_two', why));
 }
 
 /** Waits for a node, unless the running version alone is in the way (flow/room.ts). */
@@ -635,15 +666,16 @@ function stopFirstOrWait(
   question: Question,
   choice: Choice,
 ): void {
-  const first = stopFirstChoice(draft, d, question);
+  const first = placeWithoutOld(draft, d, question);
   const node = draft.node(first?.choice.placement.winner ?? null);
   if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
+  if (mustRoll(draft, d)) return refuseRolling(draft, d, first.why);
   if (waitsForNodeToBeClear(draft, d, node)) return;
   addStopFirst(draft, d, first);
   assign(draft, d, node, {
     placement: first.choice.placement,
     mounts,
-    freed: first.old,
+    freed: first.freed,
     stopsFirst: true,
     others: [],
   });
@@ -785,9 +817,9 @@ type Assignment = {
   placement: Placement;
   mounts: DatasetMount[];
   /** The version whose room on its node is free when the new version starts. */
-  freed: Freed | null;
+  freed: readonly Freed[];
   stopsFirst: boolean;
-  /** Nodes of the instances beside the first one. */
+  /** Nodes of the further instances. */
   others: readonly Choice[];
 };
 
@@ -1048,7 +1080,7 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   );
 }
 
-/** Handles the end of the deploy task of an instance beside the first one. */
+/** Handles the end of the deploy task of a further instance. */
 function instanceTaskEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -1169,7 +1201,7 @@ function routeConfirmed(
     of: d,
     remove: isSameNode || nodesOfOld.has(d.node_id ?? '') ? removeOld : [],
     keep: d,
-    names: namesOf(draft, d, d.node_id ?? ''),
+    names: finalNamesOf(draft, d, d.node_id ?? ''),
     drain,
   });
   if (old !== undefined && !isSameNode)
@@ -1178,7 +1210,7 @@ function routeConfirmed(
       replacedBy: d,
       remove: removeOld,
       keep: null,
-      names: namesOf(draft, d, old.node_id ?? ''),
+      names: finalNamesOf(draft, d, old.node_id ?? ''),
       drain,
     });
   // The other nodes on which either version has an instance.
@@ -1192,7 +1224,7 @@ function routeConfirmed(
         of: d,
         remove: nodesOfOld.has(id) ? removeOld : [],
         keep: null,
-        names: namesOf(draft, d, id),
+        names: finalNamesOf(draft, d, id),
         drain,
       });
   if (old !== undefined) forgetOthers(draft, old);
@@ -1242,7 +1274,7 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
-  if (event.node_id === d.node_id && firstIsDown(draft, d, event.container))
+  if (event.node_id === d.node_id && promoteIfFirstFails(draft, d, event.container))
     return refreshHealth(draft, d);
   observed(draft, d, event);
   // If the deployment moved to another node, the next report of that node decides about a restart.

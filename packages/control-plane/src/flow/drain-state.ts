@@ -83,10 +83,7 @@ export async function readDrainState(
   };
 }
 
-/**
- * Returns the deployments that serve on the node, and those that have an instance there beside their
- * first one.
- */
+/** Returns the deployments that serve on the node, and those that have a further instance there. */
 export async function deploymentsOn(
   stores: Pick<FlowStores, 'deployments' | 'instances'>,
   nodeId: string,

@@ -50,7 +50,7 @@ export type FlowEvent =
       type: 'observed';
       node_id: string;
       container: ObservedContainer | null;
-      /** The instance (not the first one) whose container the node does not report. */
+      /** The further instance whose container the node does not report. */
       instance_id?: string;
       listed_after?: number | null;
     }

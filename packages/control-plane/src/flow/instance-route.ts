@@ -194,7 +194,7 @@ export function promote(
 
 /**
  * Takes an instance out of the route, because another container answers at its address. Returns
- * false if the address is not that of an instance beside the first one.
+ * false if the address is not that of a further instance.
  */
 export function instanceAddressTaken(
   draft: Draft,
@@ -214,7 +214,7 @@ export function instanceAddressTaken(
 }
 
 /** Returns the names that the containers of the instances on the node get after the switch. */
-export function namesOf(
+export function finalNamesOf(
   draft: Draft,
   d: DeploymentRecord,
   nodeId: string,

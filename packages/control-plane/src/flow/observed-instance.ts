@@ -15,6 +15,7 @@ import {
   wantedNumbers,
 } from '../domain/deployments/instance.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
+import { needsDevices } from '../domain/nodes/room.ts';
 import type { EventOf } from './events.ts';
 import { isFirstLost, nameOf, promote, publishServers, wantedCount } from './instance-route.ts';
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
@@ -25,8 +26,8 @@ import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 
 /**
- * Handles the container of an instance beside the first one, or its absence. Returns false if the
- * container is that of the first instance.
+ * Handles the container of a further instance, or its absence. Returns false if the container is
+ * that of the first instance.
  */
 export function observedInstance(
   draft: Draft,
@@ -44,7 +45,7 @@ export function observedInstance(
   if (instance === undefined) {
     if (container === null) return event.instance_id !== undefined;
     if (instanceLabel(container) === ownLabel(d)) return false;
-    sweepInstance(draft, d, { container, node_id });
+    removeStrayContainer(draft, d, { container, node_id });
     return true;
   }
   if (instance.node_id !== node_id) {
@@ -77,13 +78,16 @@ function instanceElsewhere(
   instance: InstanceRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
 ): void {
-  if (!isSameContainer(instance, container)) return sweepInstance(draft, d, { container, node_id });
+  if (!isSameContainer(instance, container))
+    return removeStrayContainer(draft, d, { container, node_id });
   const [own, node] = [draft.node(instance.node_id), draft.node(node_id)];
   if (node === undefined || instance.container_id === null) return;
   if (own !== undefined && (own.has_secret || stillHas(own, instance.container_id, draft.facts)))
     return;
   const moved = { ...instance, node_id, host_port: container.host_port ?? instance.host_port };
   draft.putInstance(moved);
+  if (own !== undefined && needsDevices(d.settings))
+    draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
   draft.addLine(
     d,
     'node_changed',
@@ -112,7 +116,7 @@ function whyNotServing(container: ObservedContainer | null): string | null {
  * Promotes an instance that serves if the first one does not serve, because the route always
  * contains the first one. Returns whether it did.
  */
-export function firstIsDown(
+export function promoteIfFirstFails(
   draft: Draft,
   d: DeploymentRecord,
   container: ObservedContainer | null,
@@ -164,7 +168,7 @@ export function isInstanceAsExpected(
 }
 
 /** Removes the container of an instance that ended or runs elsewhere. */
-function sweepInstance(
+function removeStrayContainer(
   draft: Draft,
   d: DeploymentRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
@@ -191,7 +195,7 @@ function judgeInstance(
   container: ObservedContainer | null,
 ): void {
   const { now } = draft.facts;
-  if (instance.state === 'lost') return returned(draft, d, instance, container);
+  if (instance.state === 'lost') return lostInstanceReturned(draft, d, instance, container);
   const detail = whyNotServing(container);
   if (container === null || detail !== null) {
     if (container !== null && isLeftStopped(draft, d, instance, container)) {
@@ -225,9 +229,9 @@ function judgeInstance(
  * crash loop must not look healthy between two crashes), or its probe has no result yet.
  */
 const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
-  container.probe?.status === 'starting' || isNew(container, now);
+  container.probe?.status === 'starting' || hasJustStarted(container, now);
 
-const isNew = ({ started_at }: ObservedContainer, now: number): boolean => {
+const hasJustStarted = ({ started_at }: ObservedContainer, now: number): boolean => {
   const age = now - Date.parse(started_at ?? '');
   return age >= 0 && age < RESTART_MS;
 };
@@ -256,7 +260,11 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
   endTaskOf(draft, d, instance.id);
   draft.removeInstance(instance.id);
   const on = nameOf(draft, instance);
-  draft.addLine(d, 'instance', `instance ${instance.number} ends: ${on} has no container of it`);
+  draft.addLine(
+    d,
+    'instance',
+    `instance ${instance.number} ends: its container is missing on ${on}`,
+  );
   reconcile(draft, d);
 }
 
@@ -264,7 +272,7 @@ function replaceMissing(draft: Draft, d: DeploymentRecord, instance: InstanceRec
  * Handles the return of a lost instance. If the project needs it, it serves again; otherwise it is
  * removed.
  */
-function returned(
+function lostInstanceReturned(
   draft: Draft,
   d: DeploymentRecord,
   instance: InstanceRecord,
@@ -303,8 +311,8 @@ function endReturned(
   draft.addLine(
     d,
     'failover',
-    `${process} ${number} ran on ${nameOf(draft, instance)} all the time: two ran meanwhile, ` +
-      'because only the connection to Berth was cut',
+    `${process} ${number} kept running on ${nameOf(draft, instance)} beside its replacement: only ` +
+      'the connection of the node to Berth was cut',
   );
 }
 

@@ -47,7 +47,7 @@ export type Draft = {
   volumes(): readonly VolumeCopy[];
   putVolumes(copy: VolumeCopy): void;
   unmanaged(change: UnmanagedChange): void;
-  /** Returns the instances of the deployment beside the first one, with the changes of this plan. */
+  /** Returns the further instances of the deployment, with the changes of this plan. */
   instances(d: Pick<DeploymentRecord, 'id'>): readonly InstanceRecord[];
   putInstance(instance: InstanceRecord): void;
   removeInstance(id: string): void;
@@ -130,7 +130,7 @@ function changeInstance(plan: Plan, id: string, change: InstanceChange): void {
   plan.instances = [...others, change];
 }
 
-/** Returns all instances of the project beside the first ones, by number. */
+/** Returns all further instances of the project, by number. */
 function instancesWith({ instances = [] }: Facts, plan: Plan): readonly InstanceRecord[] {
   const changes = plan.instances ?? [];
   if (changes.length === 0) return instances;

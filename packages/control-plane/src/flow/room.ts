@@ -2,15 +2,19 @@
  * Decides what a deployment takes of a node: memory and devices. Two versions need room for both.
  * If no node has it, and the node of the running version would have it without that version, the
  * deployment becomes stop-first: the story says so, the agent stops the old version before it
- * starts the new one, and the old one starts again if the new one fails. With `replace: rolling`
- * set by a person, the deployment waits instead. Pure.
+ * starts the new one, and the old one starts again if the new one fails. If only instances beside
+ * the first one lack room, they start after the switch. With `replace: rolling` set by a person, the
+ * deployment is refused instead. Pure.
  */
+import { defined } from '@berth/kit/defined';
+import { type InstanceRecord, ownLabel } from '../domain/deployments/instance.ts';
 import { choose, type Choice, type Question } from '../domain/nodes/placement.ts';
 import { isNoSpace, refusalText } from '../domain/nodes/refusal.ts';
 import {
   devicesToTake,
   type DeviceTake,
   type Freed,
+  type Holder,
   machineNeeds,
   type MachineNeeds,
   needsDevices,
@@ -22,7 +26,7 @@ import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
-import { isProjectStopped } from './stop.ts';
+import { isAtRest, isProjectStopped } from './stop.ts';
 
 const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
   facts.live.find((o) => o.status === 'running') ?? null;
@@ -30,45 +34,88 @@ const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
 /**
  * Returns the running version if its container has stopped before the new one starts, else null.
  */
-export function freedFor(draft: Draft, d: DeploymentRecord): Freed | null {
-  const isFreed = d.settings.replace === 'recreate' || isProjectStopped(draft);
-  return isFreed ? runningOf(draft) : null;
+export const freedFor = (draft: Draft, d: DeploymentRecord): Freed[] =>
+  d.settings.replace === 'recreate' ? freedOf(draft, runningOf(draft)) : [];
+
+/** Returns the containers of a version on the node of its first instance. */
+export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>
+  freedEverywhere(draft, old).filter(({ node_id }) => node_id === old?.node_id);
+
+/** Returns the containers of a version on all its nodes. One that rests holds no memory. */
+function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
+  if (old === null) return [];
+  const first = old.stopped_first === 'stopped' && isAtRest(old) ? 0 : 1;
+  const freed = new Map([[old.node_id, first]]);
+  for (const { node_id } of draft.instances(old))
+    if (node_id !== null) freed.set(node_id, (freed.get(node_id) ?? 0) + 1);
+  const { id, settings } = old;
+  return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings }));
 }
 
 export const machineOf = (
   { facts }: Draft,
   d: DeploymentRecord,
-  freed: Freed | null,
+  freed: readonly Freed[],
 ): MachineNeeds | null =>
-  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: d.id, freed });
+  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: firstOf(d), freed });
+
+/** The container of the first instance gets no label of an instance when it starts. */
+const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
 
 /**
- * Returns the needs of an instance beside the first one. A device that another container of its
+ * Returns the needs of a further instance. A device that another container of its
  * deployment may still have is not free for it: the removal of that container frees the device.
  */
 export const machineOfOther = ({ facts }: Draft, d: DeploymentRecord): MachineNeeds | null =>
-  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: null, freed: null });
+  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: null, freed: [] });
+
+/** A place that is free when containers of the running version have ended. */
+export type PlaceWithoutOld = {
+  choice: Choice;
+  old: DeploymentRecord;
+  freed: Freed[];
+  /** Why its node has no room now, for people. */
+  why: string;
+};
 
 /**
  * Returns the choice of the node of the running version, if only that version is in the way;
- * otherwise null.
+ * otherwise null. Then the old version stops first, or the deployment is refused (`mustRoll`).
  */
-export function stopFirstChoice(
+export function placeWithoutOld(
   draft: Draft,
   d: DeploymentRecord,
   question: Question,
-): { choice: Choice; old: DeploymentRecord; why: string } | null {
+): PlaceWithoutOld | null {
   const { facts } = draft;
   const old = runningOf(draft);
   const node = draft.node(old?.node_id ?? null);
   if (old === null || node === undefined || !isBerthAgent(node)) return null;
-  if (d.settings.replace === 'recreate' || facts.project.replace_set || isProjectStopped(draft))
-    return null;
+  if (d.settings.replace === 'recreate' || isProjectStopped(draft)) return null;
   const [refused] = choose(question, [node], facts).refusals.named;
   if (refused === undefined || !isNoSpace(refused.refusal)) return null;
-  const choice = choose({ ...question, machine: machineOf(draft, d, old) }, facts.nodes, facts);
+  const freed = freedOf(draft, old);
+  const choice = choose({ ...question, machine: machineOf(draft, d, freed) }, facts.nodes, facts);
   if (choice.placement.winner !== node.id) return null;
-  return { choice, old, why: `${node.hostname} ${refusalText(refused.refusal)}` };
+  return { choice, old, freed, why: `${node.hostname} ${refusalText(refused.refusal)}` };
+}
+
+/** Returns whether a person has set `replace: rolling`, so that no version may stop first. */
+export const mustRoll = ({ facts }: Draft, d: DeploymentRecord): boolean =>
+  facts.project.replace_set && d.settings.replace === 'rolling';
+
+/**
+ * Returns the running version if all instances of the new one have a place without it; else null.
+ * Its containers end after the switch, and the instances that lack room now start then.
+ */
+export function oldInTheWay(
+  draft: Draft,
+  d: DeploymentRecord,
+  lacksRoom: (machine: MachineNeeds | null) => boolean,
+): DeploymentRecord | null {
+  const old = runningOf(draft);
+  if (old === null || !needsRoom(d.settings) || isProjectStopped(draft)) return null;
+  return lacksRoom(machineOf(draft, d, freedEverywhere(draft, old))) ? null : old;
 }
 
 /** Says in the stories that the old version stops before the new one starts. */
@@ -100,26 +147,41 @@ export function takeRoom(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  freed: Freed | null,
+  freed: readonly Freed[],
 ): DeviceTake[] {
   const machine = machineOf(draft, d, freed);
   if (machine === null || !needsRoom(d.settings)) return [];
   const { limits, room = NO_ROOM_TAKEN } = draft.facts;
-  const freedHere = freed?.node_id === node.id ? freed : null;
+  const freedHere = freed.filter(({ node_id }) => node_id === node.id);
   if (machine.memory !== null && node.memory_bytes !== null)
     takeMemory(draft, {
       node_id: node.id,
       bytes: machine.memory,
       most: Math.floor(node.memory_bytes * limits.memoryOvercommit),
-      without: [d.id, ...(freedHere === null ? [] : [freedHere.id])],
+      without: [d.id, ...freedHere.map(({ id }) => id)],
     });
-  const takes = devicesToTake(node, d.id, machine, { leases: room.leases, freed: freedHere });
-  if (takes.length > 0) draft.plan.takeDevices = takes;
+  return takeDevices(
+    draft,
+    devicesToTake(node, firstOf(d), machine, {
+      leases: room.leases,
+      freed: freedHere,
+      ...defined({ taken: draft.plan.takeDevices }),
+    }),
+  );
+}
+
+function takeDevices(draft: Draft, takes: DeviceTake[]): DeviceTake[] {
+  if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
   return takes;
 }
 
-/** Adds to the plan what an instance beside the first one takes of its node. Returns the devices. */
-export function takeRoomOfOther(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
+/** Adds to the plan what a further instance takes of its node. Returns the devices. */
+export function takeRoomOfOther(
+  draft: Draft,
+  d: DeploymentRecord,
+  { id: instance_id }: Pick<InstanceRecord, 'id'>,
+  node: NodeFact,
+): DeviceTake[] {
   const machine = machineOfOther(draft, d);
   if (machine === null || !needsRoom(d.settings)) return [];
   const { limits, live, room = NO_ROOM_TAKEN } = draft.facts;
@@ -131,9 +193,14 @@ export function takeRoomOfOther(draft: Draft, d: DeploymentRecord, node: NodeFac
       // A deployment that has no node yet gets its first instance in the same plan.
       without: live.some(({ id, status }) => id === d.id && status === 'built') ? [d.id] : [],
     });
-  const takes = devicesToTake(node, d.id, machine, { leases: room.leases, freed: null });
-  if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
-  return takes;
+  return takeDevices(
+    draft,
+    devicesToTake(node, { deployment_id: d.id, instance_id }, machine, {
+      leases: room.leases,
+      freed: [],
+      ...defined({ taken: draft.plan.takeDevices }),
+    }),
+  );
 }
 
 /** Instances that start on one node in one plan take their memory together. */
@@ -154,11 +221,11 @@ function takeMemory(draft: Draft, take: MemoryTake): void {
         );
 }
 
-/** Frees the devices of a deployment whose container is gone from its node. */
+/** Frees the devices of the first instance of a deployment, whose container is gone from its node. */
 export function freeRoom(draft: Draft, d: DeploymentRecord, nodeId: string | null): void {
   if (nodeId === null || !needsDevices(d.settings)) return;
   draft.plan.freeDevices = [
     ...(draft.plan.freeDevices ?? []),
-    { node_id: nodeId, deployment_id: d.id },
+    { node_id: nodeId, deployment_id: d.id, instance_id: ownLabel(d) },
   ];
 }

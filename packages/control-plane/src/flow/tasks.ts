@@ -194,9 +194,11 @@ export type RetireRequest = {
      * only the container without a label; absent: all containers of the deployment.
      */
     instance?: string | null;
+    /** How many containers it removes, if several. */
+    containers?: number;
   }[];
   keep: DeploymentRecord | null;
-  /** Instances beside the first one whose containers get these names. */
+  /** Further instances whose containers get these names. */
   names?: { deployment_id: string; instance_id: string; name: string }[];
   /** Whether the removed containers might still have requests in flight. */
   drain: boolean;
@@ -235,7 +237,7 @@ export function createRetireTask(
       domain_prefix: request.of.settings.domain_prefix,
       remove: request.remove.map((r) => ({
         deployment_id: r.deployment.id,
-        ...defined({ instance_id: r.instance }),
+        ...defined({ instance_id: r.instance, containers: r.containers }),
         reason: r.reason,
       })),
       keep:

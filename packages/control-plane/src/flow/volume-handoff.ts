@@ -28,7 +28,7 @@ import type { Plan } from '../domain/deployments/plan.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
 import { createDraft, type Draft } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
-import { machineOf } from './room.ts';
+import { freedOf, machineOf } from './room.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
 import { isAtRest, isProjectStopped, restReason } from './stop.ts';
@@ -92,7 +92,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
       stays: false,
       arch: d.image_arch,
       needs,
-      machine: machineOf(draft, d, d),
+      machine: machineOf(draft, d, freedOf(draft, d)),
     },
     nodes,
     draft.facts,

@@ -59,7 +59,7 @@ async function drainOne(
       'drain finished',
     );
   else if (drain.finished_at !== null)
-    log.info({ node: hostname }, 'drain goes on: something that must leave has come to the node');
+    log.info({ node: hostname }, 'drain continues: something that must leave has come to the node');
   if (step.move === null) return;
   try {
     if (step.move.ofInstances)

@@ -18,7 +18,6 @@ export type Deps = {
   probe: ProxyProbe | null;
   settleMs: number;
   limits: Pick<Limits, 'routeMs'>;
-  now: () => number;
   /** Monotonic clock in ms. */
   monotonic: () => number;
   log: Logger;
@@ -31,7 +30,6 @@ export function instanceDrains({
   probe,
   settleMs,
   limits,
-  now,
   monotonic,
   log,
 }: Deps): (signal: AbortSignal) => Promise<void> {
@@ -42,13 +40,17 @@ export function instanceDrains({
       ? isSettleTimeOver(source.servedAt(), settleMs, monotonic())
       : probe(source.current().hash, signal);
   }
+  /** When this process saw each one first. The machine's clock can be set back by hours. */
+  let seenAt = new Map<string, number>();
+
   return async (signal) => {
     const draining = await instances.draining();
+    seenAt = new Map(draining.map(({ id }) => [id, seenAt.get(id) ?? monotonic()]));
     if (draining.length === 0) return;
     const isLive = await isServed(signal);
-    for (const { id, deployment_id, since } of draining) {
+    for (const { id, deployment_id } of draining) {
       if (signal.aborted) return;
-      if (!isLive && now() - since < limits.routeMs) continue;
+      if (!isLive && monotonic() - (seenAt.get(id) ?? 0) < limits.routeMs) continue;
       await driver
         .advance(deployment_id, { type: 'instance_left', instance_id: id })
         .catch((error: unknown) =>

@@ -49,8 +49,8 @@ export type ServersTransport = {
 /** Middleware that tries another server. All projects with two or more servers share it. */
 export const OTHER_INSTANCE = 'berth-other-instance';
 /**
- * Six attempts of 500 ms take longer than the check needs to find a silent machine. The proxy can
- * choose the silent server again until then.
+ * Enough attempts to outlast the health check: six times 500 ms is longer than the check needs to
+ * find a silent machine. Until then, the proxy can choose the silent server again.
  */
 export const OTHER_INSTANCE_RETRY: Retry = { attempts: 6, initialInterval: '50ms' };
 const TRANSPORT = 'berth_instances';

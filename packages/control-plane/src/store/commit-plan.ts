@@ -25,7 +25,7 @@ import type { Row, Tx } from './engine/tables.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
-import { freeDevices, freeRemoved, isMemoryFree, moveDevices, takeDevices } from './room.ts';
+import { releaseDevices, releaseRemoved, isMemoryFree, moveDevices, takeDevices } from './room.ts';
 import { claimReleasePrefix } from './prefixes.ts';
 import { afterAll } from './routes.ts';
 import { changeInstance } from './instances.ts';
@@ -325,7 +325,7 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
   if (row === undefined) throw new Stale();
   if (!('end' in change)) return;
   if (row.kind === 'retire' && change.end === 'completed')
-    await freeRemoved(tx, row.node_id, row.payload);
+    await releaseRemoved(tx, row.node_id, row.payload);
   const payload = payloadToKeep(row);
   if (payload !== null)
     await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
@@ -335,7 +335,7 @@ async function changeDevices(
   tx: Tx,
   { freeDevices: freed = [], moveDevices: moved, takeDevices: taken = [], now }: Plan,
 ): Promise<void> {
-  for (const { node_id, deployment_id } of freed) await freeDevices(tx, node_id, [deployment_id]);
+  for (const { node_id, ...gone } of freed) await releaseDevices(tx, node_id, [gone]);
   if (moved !== undefined) await moveDevices(tx, moved);
   if (!(await takeDevices(tx, taken, now))) throw new Stale();
 }

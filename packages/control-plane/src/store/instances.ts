@@ -1,4 +1,4 @@
-/** Reads and writes the instances beside the first one (domain/deployments/instance.ts). */
+/** Reads and writes the further instances (domain/deployments/instance.ts). */
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
 import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';

@@ -28,7 +28,7 @@ import {
 } from './node-registration.ts';
 import { diskOf, observedColumns, reportedColumns, sameDisk, type Times } from './node-report.ts';
 import { keyAfter, paged } from './pages.ts';
-import { countUnlimited, forgetDevices, roomOf } from './room.ts';
+import { countUnlimited, removeLeases, roomOf } from './room.ts';
 import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
@@ -607,7 +607,7 @@ async function removeNodeIfGone(
     await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
     await forgetUnmanagedOf(tx, { node: id });
     await forgetPinsOf(tx, { node: id });
-    await forgetDevices(tx, { node: id });
+    await removeLeases(tx, { node: id });
     await loseTasks(tx, id, parts.now());
     await tx.deleteFrom('nodes').where('id', '=', id).execute();
     await writeEvents(parts.db, tx, [nodeEvent(node, 'deleted', 'deleted', parts.now())]);
@@ -738,7 +738,7 @@ async function hasLiveDeployments(tx: Tx, nodeId: string): Promise<boolean> {
   return live.length > 0 || (await hasInstances(tx, nodeId)) || hasVolumes(tx, nodeId);
 }
 
-/** Returns whether an instance beside the first one of its deployment is assigned to the node. */
+/** Returns whether a further instance is assigned to the node. */
 async function hasInstances(tx: Tx, nodeId: string): Promise<boolean> {
   const query = tx
     .selectFrom('instances')

@@ -43,7 +43,7 @@ import {
   visibleOf,
 } from './project-access.ts';
 import { existing, lockedProject } from './project-row.ts';
-import { forgetDevices } from './room.ts';
+import { removeLeases } from './room.ts';
 import { nodeOf } from './rows/node.ts';
 import { encodeColumns } from './rows/columns.ts';
 import { guardedOf, projectOf } from './rows/project.ts';
@@ -321,7 +321,7 @@ async function removeProjectIfGone(
     await noteOrphans(tx, id, clock());
     await releaseAll(tx, id, clock());
     await releaseAllPrefixes(tx, id, clock());
-    await forgetDevices(tx, { project: id });
+    await removeLeases(tx, { project: id });
     const removed = await tx
       .deleteFrom('projects')
       .where('id', '=', id)

@@ -3,9 +3,10 @@
  * the deployments, devices from the table `device_leases`.
  */
 import { defined } from '@berth/kit/defined';
+import type { RetirePayload } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
-import type { DeviceLease, DeviceTake, Room } from '../domain/nodes/room.ts';
+import type { DeviceLease, DeviceTake, Holder, Room } from '../domain/nodes/room.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
@@ -19,7 +20,8 @@ const ON_NODE = ['deploying', 'running'] as const;
 export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
   const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
-  return { memory: new Map(memory), leases: await leasesOf(tx, rows, nodes, leaseMs) };
+  const leases = await leasesOf(tx, rows, nodes, leaseMs);
+  return { memory: new Map(memory), leases: [...leases, ...withoutLease(leases, nodes)] };
 }
 
 /**
@@ -36,6 +38,14 @@ async function heldMemory(
     .select((eb) => ['node_id', eb.fn.sum<number | string>('memory_bytes').as('bytes')])
     .where('status', 'in', [...ON_NODE])
     .where('memory_bytes', 'is not', null)
+    // The container of a stopped project has ended (`isResting`).
+    .where((eb) =>
+      eb.or([
+        eb('status', '!=', 'running'),
+        eb('stopped_first', 'is distinct from', 'stopped'),
+        eb('health_status', 'is not', null),
+      ]),
+    )
     .$if(nodeId === null, (q) => q.where('node_id', 'is not', null))
     .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId))
     .$if(without.length > 0, (q) => q.where('id', 'not in', [...without]))
@@ -44,7 +54,8 @@ async function heldMemory(
   const held = new Map(assigned.map((row) => [row.node_id ?? '', Number(row.bytes)]));
   for (const { node_id, bytes } of await heldByInstances(tx, nodeId, without))
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
-  for (const { node_id, deployment_id, instance_id } of await beingRemoved(tx, nodeId, without)) {
+  const removing = await beingRemoved(tx, nodeId, without);
+  for (const { node_id, deployment_id, instance_id, containers = 1 } of removing) {
     const gone = await tx
       .selectFrom('deployments')
       .select('memory_bytes')
@@ -53,12 +64,12 @@ async function heldMemory(
       // task.
       .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
       .executeTakeFirst();
-    held.set(node_id, (held.get(node_id) ?? 0) + (gone?.memory_bytes ?? 0));
+    held.set(node_id, (held.get(node_id) ?? 0) + containers * (gone?.memory_bytes ?? 0));
   }
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
-/** Returns the memory limits of the instances beside the first ones, by node. */
+/** Returns the memory limits of the further instances, by node. */
 async function heldByInstances(
   tx: Tx,
   nodeId: string | null,
@@ -83,7 +94,7 @@ async function beingRemoved(
   tx: Tx,
   nodeId: string | null,
   without: readonly string[],
-): Promise<{ node_id: string; deployment_id: string; instance_id?: string | null }[]> {
+): Promise<(Removed & { node_id: string })[]> {
   const tasks = await tx
     .selectFrom('tasks')
     .select(['node_id', 'payload'])
@@ -98,13 +109,61 @@ async function beingRemoved(
   );
 }
 
-const removedBy = (payload: string): { deployment_id: string; instance_id?: string | null }[] =>
-  (
-    JSON.parse(payload) as { remove: { deployment_id: string; instance_id?: string | null }[] }
-  ).remove.map(({ deployment_id, instance_id }) => ({
-    deployment_id,
-    ...defined({ instance_id }),
-  }));
+type Removed = Pick<
+  RetirePayload['remove'][number],
+  'containers' | 'deployment_id' | 'instance_id'
+>;
+const removedBy = (payload: string): Removed[] =>
+  (JSON.parse(payload) as Pick<RetirePayload, 'remove'>).remove.map(
+    ({ deployment_id, instance_id, containers }) => ({
+      deployment_id,
+      ...defined({ instance_id, containers }),
+    }),
+  );
+
+/**
+ * Returns the devices of reported containers that have no lease: their machine has registered as
+ * another node, or its node was deleted.
+ */
+const withoutLease = (
+  leases: readonly DeviceLease[],
+  nodes: readonly NodeRecord[],
+): DeviceLease[] =>
+  nodes.flatMap(({ id: node_id, containers }) =>
+    containers.flatMap(({ labels, state }) =>
+      devicesIn(labels)
+        .filter(
+          ({ kind, name }) =>
+            state === 'running' &&
+            !leases.some(
+              (one) => one.node_id === node_id && one.kind === kind && one.name === name,
+            ),
+        )
+        .map((device) => {
+          const holder = holderIn(labels);
+          const none = { returns_to: null, returns_to_instance: null };
+          return { ...device, ...holder, ...none, node_id, holders: [holder] };
+        }),
+    ),
+  );
+
+type Labels = NodeRecord['containers'][number]['labels'];
+const holderIn = (labels: Labels): Holder => ({
+  deployment_id: labels[LABELS.deployment] ?? '',
+  instance_id: labels[LABELS.instance] ?? null,
+});
+/** `vendor.com/gpu=0,vendor.com/gpu=1` */
+const devicesIn = (labels: Labels): { kind: string; name: string }[] =>
+  (labels[LABELS.devices] ?? '').split(',').flatMap((device) => {
+    const [kind = '', name] = device.split('=');
+    return name === undefined ? [] : [{ kind, name }];
+  });
+
+const isContainerOf =
+  ({ deployment_id, instance_id }: Holder) =>
+  ({ labels }: NodeRecord['containers'][number]): boolean =>
+    labels[LABELS.deployment] === deployment_id &&
+    (labels[LABELS.instance] ?? null) === instance_id;
 
 /** Returns the leases with the deployments whose container may have the device. */
 async function leasesOf(
@@ -117,8 +176,13 @@ async function leasesOf(
   const ids = [...new Set(rows.flatMap((row) => [row.deployment_id, row.returns_to ?? []].flat()))];
   const deployments = await tx
     .selectFrom('deployments')
-    .select(['id', 'status', 'node_id'])
+    .select(['id', 'status', 'node_id', 'instance_id', 'stopped_first', 'health_status'])
     .where('id', 'in', ids)
+    .execute();
+  const instances = await tx
+    .selectFrom('instances')
+    .select(['id', 'deployment_id', 'node_id', 'labelled'])
+    .where('deployment_id', 'in', ids)
     .execute();
   const work = await tx
     .selectFrom('tasks')
@@ -133,14 +197,27 @@ async function leasesOf(
     .groupBy(['deployment_id', 'node_id'])
     .execute();
   const removing = await beingRemoved(tx, null, []);
-  const mayHave = (id: string, nodeId: string): boolean => {
+  const mayHave = ({ deployment_id: id, instance_id: label }: Holder, nodeId: string): boolean => {
     const d = deployments.find((one) => one.id === id);
     if (d === undefined) return false;
-    if (d.node_id === nodeId && (ON_NODE as readonly string[]).includes(d.status)) return true;
+    const isFirst = d.node_id === nodeId && d.instance_id === label;
+    const isOnNode = (ON_NODE as readonly string[]).includes(d.status);
+    if (isFirst && isOnNode && !isResting(d)) return true;
+    const isOther = (one: (typeof instances)[number]): boolean =>
+      one.deployment_id === id &&
+      one.node_id === nodeId &&
+      (one.labelled === 1 ? one.id : null) === label;
+    if (instances.some(isOther)) return true;
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
-    if (node.containers.some((c) => c.labels[LABELS.deployment] === id)) return true;
-    if (removing.some((one) => one.node_id === nodeId && one.deployment_id === id)) return true;
+    const isHere = isContainerOf({ deployment_id: id, instance_id: label });
+    const hasEnded = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
+    if (node.containers.some((one) => isHere(one) && !hasEnded(one.state))) return true;
+    const isRemoved = (one: (typeof removing)[number]): boolean =>
+      one.node_id === nodeId &&
+      one.deployment_id === id &&
+      (one.instance_id === undefined || one.instance_id === label);
+    if (removing.some(isRemoved)) return true;
     const last = work.find((one) => one.deployment_id === id && one.node_id === nodeId);
     if (last === undefined) return false;
     // A lost task can start a container until its agent has noticed the loss.
@@ -148,17 +225,32 @@ async function leasesOf(
       last.open > 0 || (node.observed_since ?? Number.NEGATIVE_INFINITY) <= last.ended_at + leaseMs
     );
   };
-  return rows.map(({ node_id, kind, name, deployment_id, returns_to }) => ({
-    node_id,
-    kind,
-    name,
-    deployment_id,
-    returns_to,
-    holders: [deployment_id, ...(returns_to === null ? [] : [returns_to])].filter((id) =>
-      mayHave(id, node_id),
-    ),
-  }));
+  return rows.map((row) => {
+    const { deployment_id, instance_id, returns_to, returns_to_instance } = row;
+    const older =
+      returns_to === null ? [] : [{ deployment_id: returns_to, instance_id: returns_to_instance }];
+    return {
+      node_id: row.node_id,
+      kind: row.kind,
+      name: row.name,
+      deployment_id,
+      instance_id,
+      returns_to,
+      returns_to_instance,
+      holders: [{ deployment_id, instance_id }, ...older].filter((one) =>
+        mayHave(one, row.node_id),
+      ),
+    };
+  });
 }
+
+/** Returns whether the container of a stopped project has ended: it stays, and uses nothing. */
+const isResting = ({
+  status,
+  stopped_first,
+  health_status,
+}: Pick<Row<'deployments'>, 'status' | 'stopped_first' | 'health_status'>): boolean =>
+  status === 'running' && stopped_first === 'stopped' && health_status === null;
 
 /** Returns whether the memory that the plan takes is still free. */
 export async function isMemoryFree(
@@ -172,86 +264,105 @@ export async function isMemoryFree(
   return (held?.bytes ?? 0) + bytes <= most;
 }
 
-/** Writes the leases. Returns false if another deployment has taken one of the devices. */
+/** Writes the leases. Returns false if another container has taken one of the devices. */
 export async function takeDevices(
   tx: Tx,
   takes: readonly DeviceTake[],
   now: number,
 ): Promise<boolean> {
-  const [first] = takes;
-  if (first === undefined) return true;
-  // Release the devices that an earlier attempt of this deployment leased on the node.
-  await freeDevices(tx, first.node_id, [first.deployment_id]);
+  // Release the devices that an earlier attempt of this instance leased on the node.
+  for (const { node_id, deployment_id, instance_id } of takes)
+    await releaseDevices(tx, node_id, [{ deployment_id, instance_id }]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
 
 async function takeDevice(
   tx: Tx,
-  { node_id, kind, name, deployment_id, returns_to, replaces }: DeviceTake,
+  { replaces, ...lease }: DeviceTake,
   now: number,
 ): Promise<boolean> {
+  const { node_id, kind, name, deployment_id, instance_id, returns_to, returns_to_instance } =
+    lease;
   const inserted = await tx
     .insertInto('device_leases')
-    .values({ node_id, kind, name, deployment_id, returns_to, since: now })
+    .values({ ...lease, since: now })
     .onConflict((oc) => oc.columns(['node_id', 'kind', 'name']).doNothing())
     .returning('name')
     .executeTakeFirst();
   if (inserted !== undefined) return true;
-  const before = [replaces, returns_to].flatMap((id) => id ?? []);
+  const before: Holder[] = replaces === null ? [] : [replaces];
+  if (returns_to !== null)
+    before.push({ deployment_id: returns_to, instance_id: returns_to_instance });
   if (before.length === 0) return false;
   const changed = await tx
     .updateTable('device_leases')
-    .set({ deployment_id, returns_to, since: now })
+    .set({ deployment_id, instance_id, returns_to, returns_to_instance, since: now })
     .where('node_id', '=', node_id)
     .where('kind', '=', kind)
     .where('name', '=', name)
-    .where('deployment_id', 'in', before)
+    .where((eb) =>
+      eb.or(
+        before.map((holder) =>
+          eb.and([
+            eb('deployment_id', '=', holder.deployment_id),
+            eb('instance_id', 'is not distinct from', holder.instance_id),
+          ]),
+        ),
+      ),
+    )
     .returning('name')
     .executeTakeFirst();
   return changed !== undefined;
 }
 
+/** Containers that are gone. `instance_id` absent: all containers of the deployment. */
+type Gone = { deployment_id: string; instance_id?: string | null };
+
 /**
- * Frees the devices of deployments whose containers are gone from the node. A device returns to the
- * version that stopped for such a deployment, if that version still runs.
+ * Releases the devices of containers that are gone from the node. A device returns to the version that
+ * stopped for such a container, if that version still runs.
  */
-export async function freeDevices(
-  tx: Tx,
-  nodeId: string,
-  deploymentIds: readonly string[],
-): Promise<void> {
-  if (deploymentIds.length === 0) return;
-  const gone = [...deploymentIds];
-  await tx
-    .updateTable('device_leases')
-    .set({ returns_to: null })
-    .where('node_id', '=', nodeId)
-    .where('returns_to', 'in', gone)
-    .execute();
-  await tx
-    .updateTable('device_leases')
-    .set((eb) => ({ deployment_id: eb.ref('returns_to').$castTo<string>(), returns_to: null }))
-    .where('node_id', '=', nodeId)
-    .where('deployment_id', 'in', gone)
-    .where('returns_to', 'in', (eb) =>
-      eb.selectFrom('deployments').select('id').where('status', '=', 'running'),
-    )
-    .execute();
-  await tx
-    .deleteFrom('device_leases')
-    .where('node_id', '=', nodeId)
-    .where('deployment_id', 'in', gone)
-    .execute();
+export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[]): Promise<void> {
+  for (const gone of all) {
+    const { deployment_id, instance_id } = gone;
+    const isOne = instance_id !== undefined;
+    await tx
+      .updateTable('device_leases')
+      .set({ returns_to: null, returns_to_instance: null })
+      .where('node_id', '=', nodeId)
+      .where('returns_to', '=', deployment_id)
+      .$if(isOne, (q) =>
+        q.where('returns_to_instance', 'is not distinct from', instance_id ?? null),
+      )
+      .execute();
+    await tx
+      .updateTable('device_leases')
+      .set((eb) => ({
+        deployment_id: eb.ref('returns_to').$castTo<string>(),
+        instance_id: eb.ref('returns_to_instance'),
+        returns_to: null,
+        returns_to_instance: null,
+      }))
+      .where('node_id', '=', nodeId)
+      .where('deployment_id', '=', deployment_id)
+      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .where('returns_to', 'in', (eb) =>
+        eb.selectFrom('deployments').select('id').where('status', '=', 'running'),
+      )
+      .execute();
+    await tx
+      .deleteFrom('device_leases')
+      .where('node_id', '=', nodeId)
+      .where('deployment_id', '=', deployment_id)
+      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .execute();
+  }
 }
 
-/** Frees the devices of the containers that a retire task has removed. */
-export const freeRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
-  freeDevices(
-    tx,
-    nodeId,
-    removedBy(payload).map(({ deployment_id }) => deployment_id),
-  );
+/** Releases the devices of the containers that a retire task has removed. */
+export const releaseRemoved = (tx: Tx, nodeId: string, payload: string): Promise<void> =>
+  releaseDevices(tx, nodeId, removedBy(payload));
 
 /** Moves the leases of a deployment to another node record, after its machine was renamed. */
 export async function moveDevices(
@@ -273,7 +384,7 @@ export async function moveDevices(
 }
 
 /** Removes the leases of a node or of a project that is being removed. */
-export const forgetDevices = (
+export const removeLeases = (
   tx: Tx,
   where: { node: string } | { project: string },
 ): Promise<unknown> => {

@@ -120,7 +120,7 @@ test('a deployment gets its device, and another one waits for it', async () => {
   });
 }, 60_000);
 
-test('without memory for two versions the old one stops first; with `rolling` set it waits', async () => {
+test('without memory for two versions the old one stops first; with `rolling` set it is refused', async () => {
   const own = await createApi();
   onTestFinished(() => own.close());
   const world = await createWorld(own);
@@ -135,7 +135,7 @@ test('without memory for two versions the old one stops first; with `rolling` se
   const show = async (id: string) =>
     (await own.call('getDeployment', { params: { id } })).json as {
       status: string;
-      waiting: string | null;
+      error: { message: string } | null;
       events: { message: string }[];
     };
   const first = await built();
@@ -167,9 +167,9 @@ test('without memory for two versions the old one stops first; with `rolling` se
   await own.call('patchProject', { params: { id: project }, body: { replace: 'rolling' } });
   const third = await built();
   await tick(own, third);
-  const waiting = await show(third);
-  expect(waiting).toMatchObject({ status: 'built' });
-  expect(waiting.waiting).toContain('node-1 has too little free memory');
+  const refused = await show(third);
+  expect(refused).toMatchObject({ status: 'failed', error: { code: 'no_room_for_two' } });
+  expect(refused.error?.message).toContain('node-1 has too little free memory');
   expect((await show(second)).status).toBe('running');
 
   const free = await createProject(own, { name: 'free', domain_prefix: 'free' });

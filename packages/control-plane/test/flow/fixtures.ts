@@ -6,6 +6,7 @@ import {
   type Facts,
   type NodeFact,
 } from '../../src/domain/deployments/facts.ts';
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type {
   DeploymentRecord,
@@ -262,3 +263,23 @@ export const changeOf = (
   id: string,
 ): NonNullable<Plan['changeDeployments'][number]['set']> =>
   plan.changeDeployments.find((c) => c.id === id)?.set ?? {};
+
+/** An instance beside the first one of d2. */
+export const instance = (over: Partial<InstanceRecord> = {}): InstanceRecord => ({
+  id: 'i2',
+  project_id: 'p1',
+  deployment_id: 'd2',
+  process: 'web',
+  number: 2,
+  state: 'serving',
+  labelled: true,
+  node_id: 'n2',
+  host_port: 33_002,
+  container_id: 'k2',
+  detail: null,
+  losses: [],
+  placement: null,
+  since: NOW - 2000,
+  created_at: NOW - 4000,
+  ...over,
+});

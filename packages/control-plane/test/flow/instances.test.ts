@@ -11,6 +11,7 @@ import {
   changeOf,
   deployment,
   facts,
+  instance,
   node,
   NOW,
   old,
@@ -37,24 +38,6 @@ const ids = Array.from({ length: 40 }, (_, i) => `x${i}`);
 const world = (over: Partial<Facts>): Facts =>
   facts({ nodes: [...NODES], freshIds: ids, project: counted(3), ...over });
 
-const instance = (over: Partial<InstanceRecord> = {}): InstanceRecord => ({
-  id: 'i2',
-  project_id: 'p1',
-  deployment_id: 'd2',
-  process: 'web',
-  number: 2,
-  state: 'serving',
-  labelled: true,
-  node_id: 'n2',
-  host_port: 33_002,
-  container_id: 'k2',
-  detail: null,
-  losses: [],
-  placement: null,
-  since: NOW - 2000,
-  created_at: NOW - 4000,
-  ...over,
-});
 const third = (over: Partial<InstanceRecord> = {}): InstanceRecord =>
   instance({ id: 'i3', number: 3, node_id: 'n3', host_port: 33_003, container_id: 'k3', ...over });
 
@@ -666,8 +649,8 @@ describe('a lost node, further cases', () => {
     const cut = back(new Date(NOW - 60_000).toISOString());
     expect(removed(cut)).toEqual(['f1']);
     expect(lines(cut)).toEqual([
-      'web 1 ran on node-1 all the time: two ran meanwhile, because only the connection to Berth ' +
-        'was cut',
+      'web 1 kept running on node-1 beside its replacement: only the connection of the node to ' +
+        'Berth was cut',
     ]);
     const rebooted = back(new Date(NOW + 1).toISOString());
     expect(removed(rebooted)).toEqual(['f1']);

@@ -2,17 +2,24 @@
 import { describe, expect, it } from 'vitest';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import type { NodeRegister } from '@berth/wire/node';
+import { CAN_INSTANCES, type DeployPayload } from '@berth/wire/task';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/deployments/facts.ts';
 import { labelProblems, machineOf, patchedLabels } from '../../src/domain/nodes/machine.ts';
 import { choose, place, QUESTION } from '../../src/domain/nodes/placement.ts';
 import { refusalsText } from '../../src/domain/nodes/refusal.ts';
-import { type DeviceLease, machineNeeds, type Room } from '../../src/domain/nodes/room.ts';
+import {
+  type DeviceLease,
+  type Holder,
+  machineNeeds,
+  type Room,
+} from '../../src/domain/nodes/room.ts';
 import type { ProjectSettings } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import {
   changeOf,
   facts,
+  instance,
   node,
   NOW,
   old,
@@ -26,13 +33,16 @@ import {
 const GIB = 1_073_741_824;
 const GPU = 'nvidia.com/gpu';
 const AT = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
+const first = (deployment_id: string): Holder => ({ deployment_id, instance_id: null });
 const lease = (over: Partial<DeviceLease> = {}): DeviceLease => ({
   node_id: 'n1',
   kind: GPU,
   name: '0',
   deployment_id: 'other',
+  instance_id: null,
   returns_to: null,
-  holders: ['other'],
+  returns_to_instance: null,
+  holders: [first('other')],
   ...over,
 });
 const room = (over: Partial<Room> = {}): Room => ({ memory: new Map(), leases: [], ...over });
@@ -40,7 +50,7 @@ const room = (over: Partial<Room> = {}): Room => ({ memory: new Map(), leases: [
 type Needs = Partial<Pick<ProjectSettings, 'memory_bytes' | 'requires'>>;
 const ask = (nodes: readonly NodeFact[], needs: Needs, held: Room = room()) => {
   const settings = { memory_bytes: null, requires: {}, ...needs };
-  const machine = machineNeeds(settings, held, { own: null, freed: null });
+  const machine = machineNeeds(settings, held, { own: null, freed: [] });
   return choose({ ...QUESTION, machine }, nodes, AT);
 };
 const reasonOf = (...given: Parameters<typeof ask>): string => refusalsText(ask(...given).refusals);
@@ -83,7 +93,7 @@ describe('placement by what a machine has', () => {
   it('MEMORY_OVERCOMMIT is part of the memory', () => {
     const machine = machineNeeds({ memory_bytes: 3 * GIB, requires: {} }, room(), {
       own: null,
-      freed: null,
+      freed: [],
     });
     const limits = { ...DEFAULT_LIMITS, memoryOvercommit: 1.5 };
     const nodes = [node({ memory_bytes: 2 * GIB })];
@@ -200,10 +210,57 @@ describe('two versions need room for both', () => {
       payload: { replace: 'rolling' },
     });
   });
-  it('with `replace: rolling` set by a person it waits, and the reason has the bytes', () => {
+  it('with `replace: rolling` set by a person it is refused, and the reason has the bytes', () => {
     const plan = decide({ live, room: held, project: project({ replace_set: true }) });
     expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      status: 'failed',
+      error: { code: 'no_room_for_two' },
+    });
     expect(plan.storyLines[0]?.message).toContain(`${GIB} bytes needed, ${GIB / 2} bytes free`);
+  });
+  describe('of each instance', () => {
+    const two = { processes: [{ name: 'web', count: 2 }] };
+    const place = { capabilities: [CAN_DEVICES, CAN_INSTANCES] };
+    const nodes = ['n1', 'n2', 'n3'].map((id) => machine({ ...place, id, hostname: id }));
+    const others = [instance({ deployment_id: 'd1', node_id: 'n2', state: 'serving' })];
+    const taken = room({
+      memory: new Map([
+        ['n1', GIB],
+        ['n2', GIB],
+      ]),
+    });
+    const given = { live, nodes, instances: others, room: taken, freshIds: ['f1', 'f2'] };
+    it('without room for all, those that lack it start after the old version has ended', () => {
+      const plan = decide({ ...given, project: project(two) });
+      expect(plan.createTasks.map(({ node_id }) => node_id)).toEqual(['n3']);
+      expect(stateOf(plan, 'd2')).toBe('deploying');
+      expect(plan.storyLines.at(-1)).toMatchObject({ kind: 'stopped_first' });
+      expect(plan.storyLines.at(-1)?.message).toContain(
+        'the others start after the containers of deployment 1 have ended: ',
+      );
+      expect(changeOf(plan, 'd1')).toEqual({});
+    });
+    it('with `replace: rolling` set by a person it is refused', () => {
+      const plan = decide({ ...given, project: project({ ...two, replace_set: true }) });
+      expect(plan.createTasks).toEqual([]);
+      expect(changeOf(plan, 'd2')).toMatchObject({
+        status: 'failed',
+        error: { code: 'no_room_for_two' },
+      });
+    });
+    it('it waits if others have the room', () => {
+      const full = room({ memory: new Map(['n1', 'n2'].map((id) => [id, 1.5 * GIB])) });
+      const plan = decide({
+        ...given,
+        live: [on.built({ settings: settings() })],
+        instances: [],
+        room: full,
+        project: project(two),
+      });
+      expect(plan.createTasks).toEqual([]);
+      expect(stateOf(plan, 'd2')).toBeNull();
+    });
   });
   it('it waits if it has no room even without the old version', () => {
     const more = settings({ memory_bytes: 2 * GIB });
@@ -271,13 +328,15 @@ describe('devices', () => {
         kind: GPU,
         name: '1',
         deployment_id: 'd2',
+        instance_id: null,
         returns_to: null,
+        returns_to_instance: null,
         replaces: null,
       },
     ]);
   });
   it('the only device passes from the old version, which stops first, and returns to it', () => {
-    const own = lease({ deployment_id: 'd1', holders: ['d1'] });
+    const own = lease({ deployment_id: 'd1', holders: [first('d1')] });
     const plan = decide({
       live: [old({ settings: gpu }), on.built({ settings: gpu })],
       nodes: [machine({ devices: { [GPU]: ['0'] } })],
@@ -286,8 +345,45 @@ describe('devices', () => {
     expect(payloadOf(plan)).toMatchObject({ replace: 'recreate', devices: [`${GPU}=0`] });
     expect(plan.storyLines[0]?.message).toContain(`too few free devices ${GPU}: 1 needed, 0 free`);
     expect(plan.takeDevices).toMatchObject([
-      { name: '0', deployment_id: 'd2', returns_to: 'd1', replaces: 'd1' },
+      { name: '0', deployment_id: 'd2', returns_to: 'd1', replaces: first('d1') },
     ]);
+  });
+  it('instances that start together take different devices, each with its own lease', () => {
+    const several = [CAN_DEVICES, CAN_INSTANCES];
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [{ ...withGpus, capabilities: several }],
+      project: project({ processes: [{ name: 'web', count: 2 }] }),
+      freshIds: ['t1', 'i2', 't2'],
+      room: room(),
+    });
+    expect(plan.createTasks.map(({ payload }) => (payload as DeployPayload).devices)).toEqual([
+      [`${GPU}=0`],
+      [`${GPU}=1`],
+    ]);
+    expect(plan.takeDevices).toMatchObject([
+      { name: '0', ...first('d2') },
+      { name: '1', deployment_id: 'd2', instance_id: 'i2' },
+    ]);
+  });
+  it('a third instance finds no device on a machine with two', () => {
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [{ ...withGpus, capabilities: [CAN_DEVICES, CAN_INSTANCES] }],
+      project: project({ processes: [{ name: 'web', count: 3 }] }),
+      room: room(),
+    });
+    expect(plan.createTasks).toEqual([]);
+    expect(plan.storyLines[0]?.message).toContain(`too few free devices ${GPU}: 1 needed, 0 free`);
+  });
+  it('a lease of an instance is not free for the first one of the same deployment', () => {
+    const own = { deployment_id: 'd2', instance_id: 'i2' };
+    const plan = decide({
+      live: [on.built({ settings: gpu })],
+      nodes: [withGpus],
+      room: room({ leases: [lease({ ...own, holders: [own] })] }),
+    });
+    expect(payloadOf(plan)).toMatchObject({ devices: [`${GPU}=1`] });
   });
   it('a row whose containers are gone is taken over', () => {
     const plan = decide({
@@ -295,7 +391,9 @@ describe('devices', () => {
       nodes: [withGpus],
       room: room({ leases: [lease({ holders: [] })] }),
     });
-    expect(plan.takeDevices).toMatchObject([{ name: '0', returns_to: null, replaces: 'other' }]);
+    expect(plan.takeDevices).toMatchObject([
+      { name: '0', returns_to: null, replaces: first('other') },
+    ]);
   });
   it('a failed start frees them', () => {
     const starting = task('deploy');
@@ -308,7 +406,7 @@ describe('devices', () => {
       },
       facts({ live: [on.deploying({ settings: gpu })], tasks: [starting], nodes: [withGpus] }),
     );
-    expect(plan.freeDevices).toEqual([{ node_id: 'n1', deployment_id: 'd2' }]);
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...first('d2') }]);
   });
   it('agents that cannot pass devices are refused before anything starts', () => {
     const plan = decide({

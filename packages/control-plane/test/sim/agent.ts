@@ -6,6 +6,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
+import { CAN_DEVICES } from '@berth/wire/machine';
 import { CAN_INSTANCES, type RetirePayload, type TaskReport } from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
@@ -15,7 +16,7 @@ import { NODE_SECRET } from '../../src/domain/nodes/agent-identity.ts';
 import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
-import { type Container, type Engine, EngineError } from './engine.ts';
+import { type Container, DEVICE, type Engine, EngineError } from './engine.ts';
 import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
@@ -34,6 +35,8 @@ export type AgentDeps = {
   keepsPort: boolean;
   /** Whether it can run instances beside the first one. */
   runsInstances: boolean;
+  /** Number of its machine's devices. */
+  devices: number;
   /** Error of its clock, in ms. */
   skewMs: number;
   /** Whether it asks for a node secret. */
@@ -104,6 +107,7 @@ export function createAgent(deps: AgentDeps): Agent {
   const tellsEngine = own.chance(0.5);
   /** Nor what is on their disk, nor which copies of volumes they have deleted. */
   const [tellsDisk, tellsRemoved] = [own.chance(0.5), own.chance(0.5)];
+  const devices = Array.from({ length: deps.devices }, (_, i) => `${i}`);
   const looks = deps.role === 'builder' && own.chance(0.8);
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
@@ -196,6 +200,7 @@ export function createAgent(deps: AgentDeps): Agent {
           ...(looks ? [LOOK_CAPABILITY] : []),
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
           ...(deps.role === 'deploy' && deps.runsInstances ? [CAN_INSTANCES, BEAT] : []),
+          ...(devices.length === 0 ? [] : [CAN_DEVICES]),
         ],
         volumes: engine.disk.reported(),
         ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
@@ -205,6 +210,7 @@ export function createAgent(deps: AgentDeps): Agent {
         max_builds: 2,
         last_answer_at: answeredAt,
         agent_version: 'sim',
+        ...(devices.length === 0 ? {} : { devices: { [DEVICE]: devices } }),
         ...(tellsEngine
           ? { engine: { ok: engine.up, version: null, error: engine.up ? null : 'no answer' } }
           : {}),
@@ -221,6 +227,7 @@ export function createAgent(deps: AgentDeps): Agent {
                   [LABELS.deployment]: c.deployment,
                   [LABELS.node]: c.node,
                   ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
+                  ...(c.devices.length === 0 ? {} : { [LABELS.devices]: c.devices.join(',') }),
                 },
                 host_port: c.running ? c.port : null,
                 ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
@@ -549,6 +556,7 @@ export function createAgent(deps: AgentDeps): Agent {
           holder,
           keepsPort,
           alone: payload.replace === 'recreate',
+          devices: payload.devices ?? [],
         },
         'task',
       );

@@ -92,6 +92,7 @@ export function createContractAgent({
         holder: { task: task.id, attempt: 0 },
         keepsPort: false,
         alone: payload.replace === 'recreate',
+        devices: [],
       };
       const container = engine.run(spec, 'contract');
       engine.keepUp(container.id);

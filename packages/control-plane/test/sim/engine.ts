@@ -7,6 +7,9 @@ import { createDisk, type Disk } from './disk.ts';
 import { createRandom } from './random.ts';
 import type { World } from './world.ts';
 
+/** The kind of the devices that machines have. */
+export const DEVICE = 'sim.example/gpu';
+
 export type Container = {
   id: string;
   name: string;
@@ -27,6 +30,8 @@ export type Container = {
   keepsPort: boolean;
   /** No other version may run beside it (`replace: recreate`). */
   alone: boolean;
+  /** CDI devices. */
+  devices: readonly string[];
   startedAt: number;
   running: boolean;
   /** Whether it starts again with the engine. */
@@ -133,6 +138,7 @@ export function createEngine(
       ...(c.keepsPort ? { keeps_port: true } : {}),
       ...(c.alone ? { alone: true } : {}),
       ...(c.instance === null ? {} : { instance: c.instance }),
+      ...(c.devices.length === 0 ? {} : { devices: c.devices.map((one) => `${name}/${one}`) }),
       ...(forNext ? { for_next: true } : {}),
     });
   const engine: Engine = {

@@ -58,6 +58,7 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'failover without a brake': ['brake'],
   'writers are scaled': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
+  'devices without leases': ['one-device-user'],
 };
 
 /** Bugs that the first seeds find, in a few seconds. */
@@ -93,6 +94,7 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'scale without a drain': { scales: 1 },
   'failover without a brake': { scales: 1, losses: 0.6 },
   'writers are scaled': { scales: 1 },
+  'devices without leases': { scales: 1, devices: 1 },
 };
 
 /**
@@ -112,7 +114,13 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'second writer': 16,
   'a node handed over': 28,
   'deadlines by the machine’s clock': 12,
-  'lease check off': 21,
+  'lease check off': 9,
+  'retire before route': 12,
+  'repeated delivery accepted': 5,
+  'sent status forgotten': 3,
+  'stop without its page': 3,
+  'stop leaves deployments': 3,
+  'terminal state overwritten': 2,
   'ports of the engine': 8,
   'rollbacks toggle': 8,
   'two machines with one hostname': 14,

@@ -652,6 +652,12 @@ export const PLANTS = {
       })),
   },
 
+  /** Stores no leases of devices. */
+  'devices without leases': {
+    ...NONE,
+    stores: (stores) => withCommit(stores, ({ takeDevices: _taken, ...plan }) => plan),
+  },
+
   /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,

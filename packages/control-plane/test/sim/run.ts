@@ -13,6 +13,7 @@ import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import type { ProjectRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { currentCopy, isStopFirst } from '../../src/domain/data/volumes.ts';
+import { needsDevices } from '../../src/domain/nodes/room.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';
@@ -71,6 +72,8 @@ export type RunOptions = {
   losses?: number;
   /** Share of the scales that go to 0. Default: 0.1. */
   zeros?: number;
+  /** Share of the scaled runs in which projects require devices. Default: 0.3. */
+  devices?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
    * projects on one or two nodes whose engines choose all ports, and the first project is
@@ -134,6 +137,7 @@ export async function run({
   scales = 0.4,
   losses = 0.3,
   zeros = 0.1,
+  devices = 0.3,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -157,6 +161,8 @@ export async function run({
   world.atOnce(database.callsAtOnce);
   // The silence of nodes is counted by one process.
   const isScaled = scaleChance.chance(scales) && database.controlPlanes === 1;
+  const deviceChance = createRandom(seed + 4_000_003);
+  const hasDevices = isScaled && deviceChance.chance(devices);
   /** Shorter or longer than the offline time. */
   const failoverMs = isScaled ? scaleChance.pick([12_000, 30_000]) : null;
   try {
@@ -245,6 +251,7 @@ export async function run({
         skewMs,
         hasOwnSecret: doubling === 'own',
         runsInstances: scaleChance.chance(0.85),
+        devices: hasDevices && role === 'deploy' ? deviceChance.int(1, 3) : 0,
         forge,
       };
       agents.push((contract ? createContractAgent : createAgent)(parts));
@@ -310,6 +317,7 @@ export async function run({
         silentMs: isDoubled ? null : failoverMs,
         losses,
         zeros,
+        devices: hasDevices ? deviceChance : null,
       });
       let isPrepared = false;
       void scaling.prepare().then(() => (isPrepared = true));
@@ -497,7 +505,9 @@ export async function run({
           d.lost_since === null &&
           others.length === count - 1 &&
           others.every(({ state }) => state === 'serving');
-        all.push({ project: project.id, deployment: id, count, isAble, isThere });
+        // Other projects can have all devices.
+        const canHave = isAble && !needsDevices(d.settings);
+        all.push({ project: project.id, deployment: id, count, isAble: canHave, isThere });
       }
       return all;
     }

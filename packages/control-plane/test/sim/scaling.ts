@@ -8,6 +8,7 @@ import { isScaledToZero } from '@berth/wire/project';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { Driver } from '../../src/flow/driver.ts';
 import type { Agent } from './agent.ts';
+import { DEVICE } from './engine.ts';
 import type { ControlPlane } from './front.ts';
 import type { Network } from './network.ts';
 import type { Random } from './random.ts';
@@ -40,6 +41,8 @@ export function createScaling(deps: {
   losses: number;
   /** Share of the scales that go to 0. */
   zeros: number;
+  /** Decides which projects require devices; null: none does. */
+  devices: Random | null;
 }): Scaling {
   const { world, history, controlPlane, network, agents, projects, random, silentMs, zeros } = deps;
   const life: Life = { name: 'people who scale', alive: true };
@@ -61,6 +64,11 @@ export function createScaling(deps: {
       if (running !== undefined) await driver.advance(running, { type: 'scaled' });
     });
   }
+
+  const requireDevice = (project: string): Promise<unknown> =>
+    controlPlane.ask(life, ({ stores }) =>
+      stores.projects.patch(project, { requires: { devices: { [DEVICE]: 1 } } }, world.now()),
+    );
 
   function forAWhile(ms: number, undo: () => void): void {
     let isOver = false;
@@ -107,8 +115,10 @@ export function createScaling(deps: {
 
   return {
     async prepare() {
-      for (const project of projects.keys())
+      for (const project of projects.keys()) {
+        if (deps.devices?.chance(0.6) === true) await requireDevice(project).catch(ignoreErrors);
         if (random.chance(0.7)) await scale(project).catch(ignoreErrors);
+      }
     },
     begin(forMs) {
       for (let t = random.int(0, 5_000); t < forMs; t += random.int(2_000, 9_000))

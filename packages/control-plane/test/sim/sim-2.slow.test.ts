@@ -1,4 +1,4 @@
-/** The second half of 100 seeded runs; see sim-1.slow.test.ts. */
-import { runSeeds } from './seeds.ts';
+/** The second half of the seeded runs of a day; see sim-1.slow.test.ts. */
+import { runSeedsOfToday } from './seeds.ts';
 
-runSeeds(51, 100);
+runSeedsOfToday(1);

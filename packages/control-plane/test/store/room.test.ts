@@ -1,8 +1,9 @@
 /** Memory and devices that deployments have on nodes, and the labels of admins. */
 import { expect, test } from 'vitest';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { DeviceTake } from '../../src/domain/nodes/room.ts';
-import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
+import type { DeviceTake, Holder } from '../../src/domain/nodes/room.ts';
+import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import {
   codeOf,
@@ -40,6 +41,7 @@ async function scene(): Promise<Scene> {
   });
   return { stores, path, project, nodeId: node.id };
 }
+const first = (deployment_id: string): Holder => ({ deployment_id, instance_id: null });
 const take = (
   nodeId: string,
   deployment_id: string,
@@ -48,8 +50,9 @@ const take = (
   node_id: nodeId,
   kind: GPU,
   name: '0',
-  deployment_id,
+  ...first(deployment_id),
   returns_to: null,
+  returns_to_instance: null,
   replaces: null,
   ...over,
 });
@@ -150,13 +153,13 @@ test('a device passes to the new version and returns to the old one if that runs
   await deploymentIn(stores, project, 'old', { status: 'running', node_id: nodeId });
   await deploymentIn(stores, project, 'new', { status: 'deploying', node_id: nodeId });
   await commit(stores, project.id, { takeDevices: [take(nodeId, 'old')] });
-  const passed = take(nodeId, 'new', { returns_to: 'old', replaces: 'old' });
+  const passed = take(nodeId, 'new', { returns_to: 'old', replaces: first('old') });
   await commit(stores, project.id, { takeDevices: [passed] });
   expect(await leases(path)).toEqual([['0', 'new', 'old']]);
   // A repeated attempt of the same deployment takes it again.
-  await commit(stores, project.id, { takeDevices: [{ ...passed, replaces: 'new' }] });
+  await commit(stores, project.id, { takeDevices: [{ ...passed, replaces: first('new') }] });
   expect(await leases(path)).toEqual([['0', 'new', 'old']]);
-  const freed = { freeDevices: [{ node_id: nodeId, deployment_id: 'new' }] };
+  const freed = { freeDevices: [{ node_id: nodeId, ...first('new') }] };
   await commit(stores, project.id, freed);
   expect(await leases(path)).toEqual([['0', 'old', null]]);
 });
@@ -172,7 +175,10 @@ test('the end of a removal frees the devices of the removed container', async ()
   const remove = [{ deployment_id: 'old', reason: 'replaced' }];
   const payload = { ...retirePayload(project), remove };
   await tasksIn(stores, project, { ...retire, payload } as typeof retire);
-  expect((await stores.nodes.room()).leases.map((one) => one.holders)).toEqual([['old'], ['old']]);
+  expect((await stores.nodes.room()).leases.map((one) => one.holders)).toEqual([
+    [first('old')],
+    [first('old')],
+  ]);
   await commit(stores, project.id, {
     changeTasks: [{ id: 'retire', attempt: 0, end: 'completed' }],
   });
@@ -197,12 +203,106 @@ test('a lease is free when its deployment has ended and its node reports no cont
       { role: 'deploy', agent_version: '1', containers: containers as never },
       at,
     );
-  expect(await holders()).toEqual([['old']]);
+  expect(await holders()).toEqual([[first('old')]]);
   const labels = { [LABELS.deployment]: 'old', [LABELS.project]: project.id };
   await report(NOW + 100_000, [{ name: 'svc-shop', labels, host_port: null, state: 'exited' }]);
-  expect(await holders()).toEqual([['old']]);
+  expect(await holders()).toEqual([[first('old')]]);
   await report(NOW + 200_000, []);
   expect(await holders()).toEqual([[]]);
+});
+
+const instanceIn = (project: ProjectRecord, node_id: string): InstanceRecord => ({
+  id: 'i2',
+  project_id: project.id,
+  deployment_id: 'd',
+  process: 'web',
+  number: 2,
+  state: 'serving',
+  labelled: true,
+  node_id,
+  host_port: 2,
+  container_id: 'c',
+  detail: null,
+  losses: [],
+  placement: null,
+  since: NOW,
+  created_at: NOW,
+});
+
+test('each instance has its own lease: the end of one frees only its device', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
+  const second = { deployment_id: 'd', instance_id: 'i2' };
+  await commit(stores, project.id, {
+    instances: [{ put: instanceIn(project, nodeId) }],
+    takeDevices: [take(nodeId, 'd'), { ...take(nodeId, 'd', { name: '1' }), ...second }],
+  });
+  const holders = async () => (await stores.nodes.room()).leases.map((one) => one.holders);
+  expect(await holders()).toEqual([[first('d')], [second]]);
+  const retire = taskOf(project, 'retire', nodeId, { deployment_id: 'd', kind: 'retire' });
+  const remove = [{ deployment_id: 'd', instance_id: 'i2', reason: 'scaled down' }];
+  const payload = { ...retirePayload(project), remove };
+  await tasksIn(stores, project, { ...retire, payload } as typeof retire);
+  await commit(stores, project.id, {
+    instances: [{ remove: 'i2' }],
+    changeTasks: [{ id: 'retire', attempt: 0, end: 'completed' }],
+  });
+  expect(await leases(path)).toEqual([['0', 'd', null]]);
+});
+
+test('a device returns to the container that had it, with the label of its instance', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'old', { status: 'running', node_id: nodeId });
+  await deploymentIn(stores, project, 'new', { status: 'deploying', node_id: nodeId });
+  const older = { deployment_id: 'old', instance_id: 'i2' };
+  await commit(stores, project.id, { takeDevices: [{ ...take(nodeId, 'old'), ...older }] });
+  const passed = take(nodeId, 'new', {
+    returns_to: 'old',
+    returns_to_instance: 'i2',
+    replaces: older,
+  });
+  await commit(stores, project.id, { takeDevices: [passed] });
+  await commit(stores, project.id, { freeDevices: [{ node_id: nodeId, ...first('new') }] });
+  expect(await rowsOf(path, 'device_leases')).toMatchObject([{ ...older, returns_to: null }]);
+});
+
+test('a stopped project holds neither memory nor devices', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'd')] });
+  const held = async () => {
+    const { memory, leases } = await stores.nodes.room();
+    return [memory.get(nodeId) ?? 0, leases.map((one) => one.holders)];
+  };
+  expect(await held()).toEqual([MEMORY, [[first('d')]]]);
+  const change = (set: Partial<DeploymentRecord>) =>
+    commit(stores, project.id, { changeDeployments: [{ id: 'd', from: 'running', set }] });
+  await change({ stopped_first: 'asked', health: null });
+  expect(await held()).toEqual([MEMORY, [[first('d')]]]);
+  await change({ stopped_first: 'stopped' });
+  expect(await held()).toEqual([0, [[]]]);
+});
+
+test('a machine that registers as another node keeps the devices of its containers', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
+  await commit(stores, project.id, { takeDevices: [take(nodeId, 'd')] });
+  const labels = {
+    [LABELS.deployment]: 'd',
+    [LABELS.project]: project.id,
+    [LABELS.devices]: `${GPU}=0`,
+  };
+  const renamed = await nodeIn(stores, 'renamed', {
+    role: 'deploy',
+    agent_version: '1',
+    devices: { [GPU]: ['0'] },
+    containers: [{ name: 'svc-shop', labels, host_port: 1, state: 'running' }] as never,
+  });
+  const { leases } = await stores.nodes.room();
+  expect(leases.map(({ node_id, holders }) => [node_id, holders.length])).toEqual([
+    [nodeId, 1],
+    [renamed.id, 1],
+  ]);
 });
 
 test('leases are removed with their node', async () => {

@@ -20,6 +20,7 @@ export const INVARIANTS = {
   'count-kept': 'as many instances run as the project wants',
   'one-version': 'a route lists only instances of one version',
   'scale-serves': 'no request fails because the number of instances changes',
+  'one-device-user': 'a device is used by one container at a time',
   brake: 'nothing moves while most nodes are silent',
   'terminal-stays': 'a terminal state never changes',
   'acknowledged-stays': 'an acknowledged write is never lost',

@@ -35,7 +35,10 @@ async function failoverNode(
   const node = await deps.nodes.get(params.id);
   const silent = await deps.failover.silent();
   if (!silent.some(({ id }) => id === node.id))
-    throw new DomainError('wrong_state', `the agent of ${node.hostname} answers: nothing waits`);
+    throw new DomainError(
+      'wrong_state',
+      `${node.hostname} is not silent, so a failover is not needed; to move its projects, drain it`,
+    );
   const before = await deps.instances.unmoved([node.id]);
   if (before.length === 0)
     throw new DomainError('wrong_state', `no instance waits for ${node.hostname}`);
@@ -52,11 +55,11 @@ async function failoverNode(
     access,
   );
   const shown = before.filter(({ project_id }) => seen.has(project_id));
-  return { node_id: node.id, node: node.hostname, ...(await endsOf(deps, node.id, shown)) };
+  return { node_id: node.id, node: node.hostname, ...(await outcomeOf(deps, node.id, shown)) };
 }
 
 /** Returns which of the instances moved, and why the others wait. */
-async function endsOf(
+async function outcomeOf(
   deps: Deps,
   nodeId: string,
   before: readonly UnmovedInstance[],
@@ -98,7 +101,7 @@ const shownOf = ({ project_id, project, process, number }: UnmovedInstance) => (
 });
 
 /** Returns the field `failover` of those of these nodes that are silent. */
-export async function silenceOf(
+export async function failoverFields(
   { failover, instances, now }: Pick<Deps, 'failover' | 'instances' | 'now'>,
   nodeIds: readonly string[],
 ): Promise<Map<string, NonNullable<Node['failover']>>> {

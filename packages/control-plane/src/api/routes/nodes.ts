@@ -14,7 +14,7 @@ import type { Define, Call } from '../define.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { byOf } from './deployments.ts';
-import { silenceOf } from './node-failover.ts';
+import { failoverFields } from './node-failover.ts';
 import { maySee, volumesView } from './volumes.ts';
 import {
   addressTakenView,
@@ -89,7 +89,7 @@ async function views(
     nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])),
   );
   const all = await deps.nodes.all('deploy');
-  const silence = await silenceOf(
+  const silence = await failoverFields(
     deps,
     nodes.map((n) => n.id),
   );

@@ -58,7 +58,7 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     home,
     machine: machineNeeds(project, needsRoom(project) ? await deps.nodes.room() : NO_ROOM_TAKEN, {
       own: null,
-      freed: stays ? old : null,
+      freed: stays && old !== null ? [{ ...old, containers: 1 }] : [],
     }),
   };
   return place(question, await deps.nodes.all(), {

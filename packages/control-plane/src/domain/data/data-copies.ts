@@ -37,7 +37,7 @@ export type CopiedProject = {
   has_volumes: boolean;
   deployment_id: string;
   node_id: string | null;
-  /** Nodes of the instances beside the first one. Absent: none. */
+  /** Nodes of the further instances. Absent: none. */
   others?: readonly string[];
   image_arch: string | null;
   datasets: PinnedDataset[] | null;

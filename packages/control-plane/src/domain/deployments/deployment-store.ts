@@ -70,7 +70,7 @@ export type DeploymentStore = {
     serving: DeploymentRecord[];
     routes: ReadonlyMap<string, RouteRecord>;
     elsewhere: RouteRecord[];
-    /** Instances beside the first one: of these deployments, and those assigned to the node. */
+    /** Further instances: of these deployments, and those assigned to the node. */
     instances: InstanceRecord[];
     markReconciled: () => void;
   } | null>;

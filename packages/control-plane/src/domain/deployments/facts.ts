@@ -114,7 +114,7 @@ export type Facts = {
   project: ProjectRecord;
   /** All deployments of the project that are not in a terminal state, oldest first. */
   live: DeploymentRecord[];
-  /** Instances of live deployments beside the first one. Absent: none. */
+  /** Further instances of live deployments. Absent: none. */
   instances?: readonly InstanceRecord[];
   /** All open tasks of the project. */
   tasks: TaskRecord[];

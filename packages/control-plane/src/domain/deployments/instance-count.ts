@@ -1,17 +1,16 @@
 /** Computes how many instances a version should have. Pure. */
 import { isStopFirst } from '../data/volumes.ts';
-import { needsDevices } from '../nodes/room.ts';
 import type { ProjectSettings } from '../platform/records.ts';
 import { webCount } from './instance.ts';
 
 /**
  * Returns how many `web` instances a version with these settings should have; 0: the project is
- * scaled to 0. Devices are leased to the first instance only (domain/nodes/room.ts).
+ * scaled to 0.
  */
 export const countFor = (
-  settings: Pick<ProjectSettings, 'datasets' | 'volumes' | 'requires'>,
+  settings: Pick<ProjectSettings, 'datasets' | 'volumes'>,
   project: Pick<ProjectSettings, 'processes'>,
 ): number => {
   const count = webCount(project);
-  return isStopFirst(settings) || needsDevices(settings) ? Math.min(1, count) : count;
+  return isStopFirst(settings) ? Math.min(1, count) : count;
 };

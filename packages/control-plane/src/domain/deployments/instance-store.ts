@@ -29,7 +29,7 @@ export type ScaledDeployment = Pick<DeploymentRecord, 'id' | 'instance_number' |
 export type InstanceFilter = { project_id?: string; node_id?: string };
 
 export type InstanceStore = {
-  /** Returns the instances beside the first one, by number. */
+  /** Returns the further instances, by number. */
   ofDeployments(ids: readonly string[]): Promise<InstanceRecord[]>;
   /** Returns the instances that are assigned to the node. */
   onNode(nodeId: string): Promise<InstanceRecord[]>;
@@ -57,7 +57,7 @@ export type InstanceStore = {
   ): Promise<Paged<{ deployment_id: string; project: string }>>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
-   * instances beside the first one.
+   * further instances.
    */
   scaled(): Promise<ScaledDeployment[]>;
 };

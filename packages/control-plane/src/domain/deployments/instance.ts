@@ -1,7 +1,7 @@
 /**
  * Instances of a deployment. The first one is the deployment row itself (`node_id`, `host_port`,
- * `container_id`); each other one is an InstanceRecord. With one instance there is no record, and
- * nothing differs from a deployment without instances. Pure.
+ * `container_id`); each further instance is an InstanceRecord. A deployment with one instance has no
+ * record. Pure.
  *
  * When the first one is lost and another one serves, the two change places (flow/instances.ts
  * `promote`), so that the node of the deployment is always that of its first serving instance.

@@ -5,7 +5,7 @@
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from '../git/hooks.ts';
-import type { DeviceTake } from '../nodes/room.ts';
+import type { DeviceTake, Holder } from '../nodes/room.ts';
 import type { UnmanagedChange } from '../nodes/unmanaged-containers.ts';
 import type { InstanceChange } from './instance.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
@@ -80,11 +80,11 @@ export type Plan = {
   /** Devices that a deployment takes (domain/nodes/room.ts). */
   takeDevices?: DeviceTake[];
   /**
-   * Deployments whose container is gone from the node. A retire task needs no entry here: its end
-   * frees the devices of the containers that it removed.
+   * Containers that are gone from the node. A retire task needs no entry here: its end frees the
+   * devices of the containers that it removed.
    */
-  freeDevices?: { node_id: string; deployment_id: string }[];
-  /** The machine of node `from` now registers as node `to`: its leases for this deployment move. */
+  freeDevices?: (Holder & { node_id: string })[];
+  /** The machine of a node has registered as another node, with this deployment. */
   moveDevices?: { deployment_id: string; from: string; to: string };
   now: number;
   /**

@@ -120,7 +120,7 @@ export function builtOtherwise({
   return parts.length === 0 ? null : parts.join(', and ');
 }
 
-/** The need of an instance beside the first one: its own name and label. */
+/** The need of a further instance: its own name and label. */
 export const instanceNeed: Need = { capability: CAN_INSTANCES, what: 'run a second instance' };
 
 /** Settings that a contract-only agent ignores. The container runs without them. */

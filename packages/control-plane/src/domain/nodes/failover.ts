@@ -57,7 +57,7 @@ const CLOCKS_DIFFER_MS = 5_000;
 const BEATS_MISSED = 1.5;
 
 /** While FAILOVER_AFTER is `none`: silence in ms after which a person can move instances. */
-const BY_HAND_MS = 30_000;
+const MANUAL_FAILOVER_MS = 30_000;
 
 /**
  * Returns the nodes whose agents have been silent for FAILOVER_AFTER, sorted by name. While
@@ -68,7 +68,7 @@ export function silentNodes(
   { now, uptime }: { now: number; uptime: Uptime },
   { failoverMs, offlineMs }: FailoverLimits,
 ): SilentNode[] {
-  const afterMs = failoverMs ?? BY_HAND_MS;
+  const afterMs = failoverMs ?? MANUAL_FAILOVER_MS;
   const heard = nodes.map((node) => {
     const last = lastHeard(node, now, uptime);
     return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
@@ -84,9 +84,9 @@ export function silentNodes(
   ) as [Float64Array, Float64Array];
   return silent
     .map(({ node: { id, hostname, beats }, last, silentMs }) => {
-      const all = heardAt.length - before(heardAt, last - HOUR_MS);
+      const all = heardAt.length - countBefore(heardAt, last - HOUR_MS);
       const silentTogether =
-        before(countedAt, last + HOUR_MS, true) - before(countedAt, last - HOUR_MS);
+        countBefore(countedAt, last + HOUR_MS, true) - countBefore(countedAt, last - HOUR_MS);
       const isHeld = failoverMs !== null && silentTogether >= 2 && silentTogether * 2 > all;
       const limitMs = beats ? afterMs : Math.max(afterMs, offlineMs);
       return {
@@ -101,13 +101,13 @@ export function silentNodes(
     .toSorted((a, b) => (a.hostname < b.hostname ? -1 : 1));
 }
 
-/** Returns how many of the sorted times are before `limit`; with `orAt`, also those at it. */
-function before(times: Float64Array, limit: number, orAt = false): number {
+/** Returns how many of the sorted times are before `limit`, or at it if `inclusive`. */
+function countBefore(times: Float64Array, limit: number, inclusive = false): number {
   let [low, high] = [0, times.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     const time = times[middle] as number;
-    if (time < limit || (orAt && time === limit)) low = middle + 1;
+    if (time < limit || (inclusive && time === limit)) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -133,4 +133,4 @@ function lastHeard(
 
 /** Returns the interval of the beats in seconds. */
 export const beatSeconds = (failoverMs: number | null): number =>
-  Math.min(10, (failoverMs ?? BY_HAND_MS) / 3_000);
+  Math.min(10, (failoverMs ?? MANUAL_FAILOVER_MS) / 3_000);

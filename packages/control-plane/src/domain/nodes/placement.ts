@@ -491,32 +491,49 @@ export function chooseMore(
 }
 
 /**
- * Adds up the memory of the instances that one call places. `take` returns whether the node is full
- * after this instance.
+ * Counts the memory and devices of the instances that are placed together. `take` returns whether
+ * the node became full with this one.
  */
 function createRoomLeft(
   machine: MachineNeeds | null,
   nodes: readonly NodeRecord[],
-  { memoryOvercommit }: Limits,
+  limits: Limits,
 ): { full: ReadonlyMap<string, Refusal>; take(position: number): boolean } {
   const full = new Map<string, Refusal>();
   const placed = new Map<string, number>();
-  const needed = machine?.memory ?? null;
   return {
     full,
     take(position) {
       const node = nodes[position];
-      if (machine === null || needed === null || node === undefined) return false;
-      if (node.memory_bytes === null || full.has(node.id)) return false;
-      const here = (placed.get(node.id) ?? 0) + needed;
-      placed.set(node.id, here);
-      const most = Math.floor(node.memory_bytes * memoryOvercommit);
-      const free = Math.max(0, most - (machine.held.get(node.id)?.memory ?? 0) - here);
-      if (needed <= free) return false;
-      full.set(node.id, { kind: 'no_memory', needed, free });
+      if (machine === null || node === undefined || full.has(node.id)) return false;
+      const count = (placed.get(node.id) ?? 0) + 1;
+      placed.set(node.id, count);
+      const refusal = fullWith(machine, node, count, limits);
+      if (refusal === null) return false;
+      full.set(node.id, refusal);
       return true;
     },
   };
+}
+
+/** Returns why the node takes no further instance beside these; null if it does. */
+function fullWith(
+  { requires, memory, held }: MachineNeeds,
+  node: NodeRecord,
+  count: number,
+  limits: Limits,
+): Refusal | null {
+  const onNode = held.get(node.id) ?? NOTHING_HELD;
+  if (memory !== null) {
+    const withThese = { ...onNode, memory: onNode.memory + count * memory };
+    const refusal = withoutMemory(node, memory, withThese, limits);
+    if (refusal !== null) return refusal;
+  }
+  for (const [device, needed] of Object.entries(requires.devices ?? {})) {
+    const free = freeDevices(node, device, onNode).length - count * needed;
+    if (free < needed) return { kind: 'no_device', device, needed, free: Math.max(0, free) };
+  }
+  return null;
 }
 
 /**

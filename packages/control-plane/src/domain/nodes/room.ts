@@ -1,6 +1,6 @@
 /**
  * Memory and devices that Berth's containers hold on the nodes: memory by their limits, devices by
- * leases. A device belongs to one container at a time.
+ * leases. A device belongs to one container of one instance at a time.
  *
  *   a deployment is assigned ──▶ lease (taken)
  *   its node confirms that the container is gone ──▶ (row removed)
@@ -14,18 +14,19 @@
 import type { Requires } from '@berth/wire/machine';
 import type { NodeRecord, ProjectSettings } from '../platform/records.ts';
 
-export type DeviceLease = {
+/** A container of a deployment, by its label of an instance; null: it has none. */
+export type Holder = { deployment_id: string; instance_id: string | null };
+
+export type DeviceLease = Holder & {
   node_id: string;
   kind: string;
   name: string;
-  deployment_id: string;
   /** The older version that stopped for this one and gets the device back if this one ends. */
   returns_to: string | null;
-  /**
-   * Which of these two deployments can still have a container with the device; empty: the device is
-   * free.
-   */
-  holders: readonly string[];
+  /** The label of its container that had the device. */
+  returns_to_instance: string | null;
+  /** Which of these two containers can still have the device; empty: the device is free. */
+  holders: readonly Holder[];
 };
 
 export type Room = {
@@ -36,8 +37,8 @@ export type Room = {
 
 export const NO_ROOM_TAKEN: Room = { memory: new Map(), leases: [] };
 
-/** A lease to write. `replaces`: the deployment in the present row; null: there is no row. */
-export type DeviceTake = Omit<DeviceLease, 'holders'> & { replaces: string | null };
+/** A lease to write. `replaces`: the holder in the present row; null: there is no row. */
+export type DeviceTake = Omit<DeviceLease, 'holders'> & { replaces: Holder | null };
 
 /** The needs of a deployment, and what others hold on the machines. */
 export type MachineNeeds = {
@@ -52,10 +53,11 @@ export type MachineNeeds = {
 export type Held = { memory: number; devices: ReadonlySet<string> };
 export const NOTHING_HELD: Held = { memory: 0, devices: new Set() };
 
-/** A version that is stopped before the new one starts, so that its room is free. */
+/** A version whose containers on this node stop before the new one starts: their room is free. */
 export type Freed = {
   id: string;
   node_id: string | null;
+  containers: number;
   settings: Pick<ProjectSettings, 'memory_bytes'>;
 };
 
@@ -73,42 +75,48 @@ export const needsRoom = (settings: Needing): boolean =>
 export function machineNeeds(
   settings: Needing,
   { memory, leases }: Room,
-  { own, freed }: { own: string | null; freed: Freed | null },
+  { own, freed }: { own: Holder | null; freed: readonly Freed[] },
 ): MachineNeeds | null {
   if (!needsRoom(settings) && Object.keys(settings.requires).length === 0) return null;
+  const isFree = (holder: Holder, nodeId: string): boolean =>
+    (own !== null && isSameHolder(holder, own)) || isFreed(freed, holder, nodeId);
   return {
     requires: settings.requires,
     memory: settings.memory_bytes,
-    held: heldBy(memory, heldDevices(leases, [own, freed?.id ?? null]), freed),
+    held: heldBy(memory, heldDevices(leases, isFree), freed),
   };
 }
+
+const isSameHolder = (a: Holder, b: Holder): boolean =>
+  a.deployment_id === b.deployment_id && a.instance_id === b.instance_id;
+const isFreed = (freed: readonly Freed[], holder: Holder, nodeId: string): boolean =>
+  freed.some(({ id, node_id }) => id === holder.deployment_id && node_id === nodeId);
 
 function heldBy(
   memory: Room['memory'],
   devices: ReadonlyMap<string, ReadonlySet<string>>,
-  freed: Freed | null,
+  freed: readonly Freed[],
 ): Map<string, Held> {
   const held = new Map<string, Held>();
   for (const [id, bytes] of memory) held.set(id, { ...NOTHING_HELD, memory: bytes });
   for (const [id, names] of devices) held.set(id, { memory: memory.get(id) ?? 0, devices: names });
-  const before = held.get(freed?.node_id ?? '');
-  if (freed !== null && freed.node_id !== null && before !== undefined) {
-    const others = before.memory - (freed.settings.memory_bytes ?? 0);
-    held.set(freed.node_id, { ...before, memory: Math.max(0, others) });
+  for (const { node_id, containers, settings } of freed) {
+    const before = held.get(node_id ?? '');
+    if (node_id === null || before === undefined) continue;
+    const others = before.memory - containers * (settings.memory_bytes ?? 0);
+    held.set(node_id, { ...before, memory: Math.max(0, others) });
   }
   return held;
 }
 
-/**
- * Returns the held devices by node. Skips the leases that only the deployments of `except` hold.
- */
+/** Returns the held devices by node. Skips the leases whose holders are all free. */
 function heldDevices(
   leases: readonly DeviceLease[],
-  except: readonly (string | null)[],
+  isFree: (holder: Holder, nodeId: string) => boolean,
 ): Map<string, Set<string>> {
   const held = new Map<string, Set<string>>();
   for (const { node_id, kind, name, holders } of leases) {
-    if (holders.every((id) => except.includes(id))) continue;
+    if (holders.every((holder) => isFree(holder, node_id))) continue;
     const onNode = held.get(node_id) ?? new Set();
     held.set(node_id, onNode.add(`${kind}=${name}`));
   }
@@ -124,31 +132,43 @@ export const freeDevices = (
   (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
 
 /**
- * Returns the leases that the deployment takes on a node that placement chose. Prefers the devices
- * of the version that stops first.
+ * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
+ * the version that stops first. `taken`: leases that other containers take in the same plan.
  */
 export function devicesToTake(
   node: Pick<NodeRecord, 'id' | 'devices'>,
-  deploymentId: string,
+  holder: Holder,
   needs: MachineNeeds,
-  { leases, freed }: { leases: readonly DeviceLease[]; freed: Freed | null },
+  {
+    leases,
+    freed,
+    taken = [],
+  }: { leases: readonly DeviceLease[]; freed: readonly Freed[]; taken?: readonly DeviceTake[] },
 ): DeviceTake[] {
   const rowOf = (kind: string, name: string): DeviceLease | undefined =>
     leases.find((one) => one.node_id === node.id && one.kind === kind && one.name === name);
-  const isOfFreed = (row: DeviceLease | undefined): boolean =>
-    freed !== null && row !== undefined && row.holders.includes(freed.id);
+  const freedHolder = (row: DeviceLease | undefined): Holder | undefined =>
+    row?.holders.find((one) => isFreed(freed, one, node.id));
+  const isTaken = (kind: string, name: string): boolean =>
+    taken.some((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
     freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
+      .filter((name) => !isTaken(kind, name))
       .map((name) => ({ name, row: rowOf(kind, name) }))
-      .toSorted((a, b) => Number(isOfFreed(b.row)) - Number(isOfFreed(a.row)))
+      .map(({ name, row }) => ({ name, row, old: freedHolder(row) }))
+      .toSorted((a, b) => Number(b.old !== undefined) - Number(a.old !== undefined))
       .slice(0, count)
-      .map(({ name, row }) => ({
+      .map(({ name, row, old }) => ({
+        ...holder,
         node_id: node.id,
         kind,
         name,
-        deployment_id: deploymentId,
-        returns_to: isOfFreed(row) ? (freed?.id ?? null) : null,
-        replaces: row?.deployment_id ?? null,
+        returns_to: old?.deployment_id ?? null,
+        returns_to_instance: old?.instance_id ?? null,
+        replaces:
+          row === undefined
+            ? null
+            : { deployment_id: row.deployment_id, instance_id: row.instance_id },
       })),
   );
 }

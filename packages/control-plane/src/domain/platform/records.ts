@@ -389,7 +389,7 @@ export type RouteRecord = {
   servers?: readonly RouteServer[];
 };
 
-/** The address of an instance beside the first one. */
+/** The address of a further instance. */
 export type RouteServer = {
   instance_id: string;
   node_id: string;

@@ -278,7 +278,7 @@ export type Tables = {
     checksum: string | null;
     previous_checksum: string | null;
   };
-  /** Instances beside the first one of their deployment (domain/deployments/instance.ts). */
+  /** Further instances of deployments (domain/deployments/instance.ts). */
   instances: Columns<InstanceRecord>;
   routes: Omit<RouteRecord, 'stopped' | 'servers'> & {
     /** JSON: the servers beside the first one; null: none. */
@@ -521,7 +521,7 @@ export type Tables = {
   };
   /** Images in the registry that belonged to deleted projects. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
-  /** Devices that deployments have (domain/nodes/room.ts). `instance_id`: not used yet. */
+  /** Devices that containers have (domain/nodes/room.ts). */
   device_leases: Omit<DeviceLease, 'holders'> & {
     instance_id: Generated<string | null>;
     since: Ms;

@@ -52,6 +52,7 @@ import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
+import { leaseInstances } from './0072_lease_instances.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -103,4 +104,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0068_heard_at': heardAt(),
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
+  '0072_lease_instances': leaseInstances(capabilities),
 });
