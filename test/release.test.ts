@@ -114,6 +114,12 @@ describe('npm run release', () => {
     expect(git('describe', '--exact-match')).toBe('v99.0.0');
     expect(git('status', '--porcelain')).toBe('');
     expect(git('show', 'HEAD:packages/wire/src/version.ts')).toContain("'99.0.0'");
+    // Compose runs the image of this version, and its page names that image only.
+    expect(git('show', 'HEAD:deploy/compose.yml')).toContain('BERTH_IMAGE:-berth:99.0.0}');
+    for (const file of ['deploy/compose/env.example', 'deploy/Dockerfile', 'docs/compose.md'])
+      expect(git('show', `HEAD:${file}`).match(/\bberth:\d[\d.]*\d/g), file).toSatisfy(
+        (all: string[]) => all.every((image) => image === 'berth:99.0.0'),
+      );
   });
 
   test.each([

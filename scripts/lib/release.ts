@@ -66,12 +66,17 @@ export function withRelease(changelog: string, version: string, date: string): s
   return changelog.replace(/^## Unreleased\n/m, `## Unreleased\n\n## ${version} (${date})\n`);
 }
 
+/** The name of the image, which has the version as its tag. */
+const IMAGE = /(\bberth:)(\d+\.\d+\.\d+)(\b)/g;
+
 /** Files that have the version, with the pattern before and after the number. */
 export const VERSION_FILES: readonly (readonly [glob: string, pattern: RegExp])[] = [
   ['package.json', /^( {2}"version": ")([^"]+)(",)$/gm],
   ['packages/*/package.json', /^( {2}"version": ")([^"]+)(",)$/gm],
   ['package-lock.json', /^((?: {2}|.*"name": "@?berth.*\n\s+)"version": ")([^"]+)(",)$/gm],
   ['packages/wire/src/version.ts', /^(export const BERTH_VERSION = ')([^']+)(';)$/gm],
+  ['deploy/{compose.yml,compose/env.example,Dockerfile}', IMAGE],
+  ['docs/{compose,artefacts}.md', IMAGE],
   ['packages/agent/src/link/registration.ts', /^(export const AGENT_VERSION = ')([^']+)(';)$/gm],
 ];
 

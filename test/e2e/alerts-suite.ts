@@ -92,17 +92,13 @@ function alerts(rows: 'quick' | 'all'): void {
     });
     return response.json();
   };
+  const registerAs = async (hostname: string, role: string, host_ip: string): Promise<string> => {
+    const body = { hostname, role, host_ip, max_storage: 1e9, free_storage: 1e9 };
+    return ((await agent('POST', '/api/agent/register', body)) as { id: string }).id;
+  };
   const register = async (): Promise<void> => {
-    for (const role of ['builder', 'deploy']) {
-      const body = {
-        hostname: `hand-${role}`,
-        role,
-        host_ip: '127.0.0.1',
-        max_storage: 1e9,
-        free_storage: 1e9,
-      };
-      nodes[role] = ((await agent('POST', '/api/agent/register', body)) as { id: string }).id;
-    }
+    for (const role of ['builder', 'deploy'])
+      nodes[role] = await registerAs(`hand-${role}`, role, '127.0.0.1');
   };
   type Task = { id: string; kind: string; payload: { image_repository: string; project: string } };
   let handle: (task: Task) => object | null | Promise<object> = () => null;
@@ -189,6 +185,7 @@ function alerts(rows: 'quick' | 'all'): void {
       env: {
         PROBE_TIMEOUT: '2s',
         OFFLINE_AFTER: '5s',
+        FAILOVER_AFTER: '5s',
         CERTIFICATE_CHECK_INTERVAL: '1s',
         CLAIM_TIMEOUT: '60s',
         DATABASE_URL: `sqlite:${join(data, 'berth.db')}`,
@@ -373,8 +370,12 @@ function alerts(rows: 'quick' | 'all'): void {
       }),
       fires(
         'the nodes do not register any more',
-        ['BerthNodeOffline', 'BerthNoBuilder', 'BerthNoDeployNode'],
-        () => (online = false),
+        ['BerthNodeOffline', 'BerthNoBuilder', 'BerthNoDeployNode', 'BerthFailoverBrake'],
+        async () => {
+          // The brake never holds the only node.
+          if (online) await registerAs('hand-other', 'deploy', '127.0.0.2');
+          online = false;
+        },
       ),
     ]);
     for (const one of more) await one.stop();

@@ -655,6 +655,27 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await page.getByText('it has this number already').first().waitFor({ state: 'attached' });
     });
 
+    it('the metrics are of one instance or of all, by keyboard too, and the command says which', async () => {
+      await open('/projects/handbook/metrics');
+      await page.getByLabel('Range', { exact: true }).waitFor();
+      expect(await page.getByLabel('Instance', { exact: true }).count(), 'only one').toBe(0);
+      await open('/projects/storefront/metrics');
+      await page.getByText(/ of 1\.5 GiB/).waitFor();
+      const asked = page.waitForRequest(/\/metrics\?.*instance=2/);
+      await field('Instance').focus();
+      // The second choice: the instances follow `all`.
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('ArrowDown');
+      await asked;
+      await page.getByText(/ of 512 MiB/).waitFor();
+      expect(await field('Instance').inputValue()).toBe('2');
+      await page.getByText('berth metrics storefront --since 1h --instance 2').waitFor({
+        state: 'attached',
+      });
+      await select('Instance', 'all');
+      await page.getByText(/ of 1\.5 GiB/).waitFor();
+    });
+
     it('the session of an account that nobody chose opens no page, also after a reload, until it has ended', async () => {
       const signedOut = { name: 'mock_signed_out', value: '1', url: mock.url };
       await page.context().addCookies([signedOut]);

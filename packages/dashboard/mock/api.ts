@@ -265,10 +265,17 @@ function changeNode(call: Call, what: string, given: Partial<Node>): Node {
 function metrics(call: Call): AnswerOf<'projectMetrics'> {
   const of = projectOf(call);
   const id = of.running_deployment_id;
+  const instance = call.query.get('instance');
+  const running = call.world.deployment(id ?? '')?.instances ?? [];
+  const numbers = running
+    .map(({ number }) => number)
+    .filter((number) => instance === null || number === Number(instance));
+  // Instance 1 has the most requests.
+  const share = numbers.reduce((sum, number) => sum + 1 / number, 0);
   const to = Date.now();
   const from = Date.parse(call.query.get('from') ?? ago(3_600));
   const step = to - from > 86_400_000 + 60_000 ? 900 : 60;
-  const count = id === null || of.stopped ? 0 : Math.floor((to - from) / 1_000 / step);
+  const count = numbers.length === 0 || of.stopped ? 0 : Math.floor((to - from) / 1_000 / step);
   const [pause, restart] = [Math.floor(count * 0.3), Math.floor(count * 0.62)];
   const points = Array.from({ length: count }, (_, index) => {
     const since = index < restart ? index + 30 : index - restart + 0.6;
@@ -279,14 +286,19 @@ function metrics(call: Call): AnswerOf<'projectMetrics'> {
       started_at: new Date(to - (count - index + since) * step * 1_000)
         .toISOString()
         .replace(/\d{3}Z$/, '000Z'),
-      cpu_seconds: minutes * 14 + 6 * Math.sin(minutes / 5),
+      ...(numbers.length === 1 ? { process: 'web', instance: numbers[0] ?? 1 } : {}),
+      cpu_seconds: share * (minutes * 14 + 6 * Math.sin(minutes / 5)),
       throttled_seconds: index > count * 0.8 ? (minutes - (0.8 * count - restart)) * 9 : 0,
-      memory_bytes: (230 + 90 * Math.sin(index / 9) ** 2) * 1_048_576 * (index < restart ? 1 : 0.7),
-      memory_limit: of.memory_bytes,
+      memory_bytes:
+        numbers.length *
+        (230 + 90 * Math.sin(index / 9 + share) ** 2) *
+        1_048_576 *
+        (index < restart ? 1 : 0.7),
+      memory_limit: of.memory_bytes === null ? null : of.memory_bytes * numbers.length,
       restarts: index < restart ? 0 : 1,
       oom_kills: index < restart ? 0 : 1,
-      net_rx: minutes * 4_000_000,
-      net_tx: minutes * 21_000_000 + 90_000_000 * Math.sin(minutes / 7),
+      net_rx: share * minutes * 4_000_000,
+      net_tx: share * (minutes * 21_000_000 + 90_000_000 * Math.sin(minutes / 7)),
     };
   }).filter((_, index) => index < pause || index > pause + count / 15);
   return {

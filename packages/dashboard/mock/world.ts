@@ -29,9 +29,10 @@ import {
 /**
  * `usual`: a small team, with a failed build and a node that drains. `empty`: after the
  * installation. `large`: 5,000 projects and 100,000 deployments. `hostile`: names and texts that
- * try to be markup, and long ones. `away`: nothing answers. `slow`: each answer takes 3 s.
+ * try to be markup, and long ones. `away`: nothing answers. `slow`: each answer takes 3 s. `cut`: most
+ * nodes are silent, and the brake holds them.
  */
-export const SCENARIOS = ['usual', 'empty', 'large', 'hostile', 'away', 'slow'] as const;
+export const SCENARIOS = ['usual', 'empty', 'large', 'hostile', 'away', 'slow', 'cut'] as const;
 export type Scenario = (typeof SCENARIOS)[number];
 
 /** A list that may be too large to be stored. */
@@ -63,6 +64,7 @@ const EVERY = 50;
 
 export function createWorld(scenario: Scenario): World {
   const kept = scenario === 'empty' ? nothing() : scenario === 'hostile' ? hostile() : usual();
+  if (scenario === 'cut') cutOff(kept);
   const deployments: Deployment[] = kept.deployments;
   const large = scenario === 'large' ? addMany(kept.projects, kept.nodes) : null;
   const world: World = {
@@ -174,6 +176,19 @@ function found(rows: Rows<Deployment>, id: string): Deployment | undefined {
   return index >= 0 && index < rows.length ? rows.at(index) : undefined;
 }
 
+/** Cuts off all deploy nodes but node-a. They are silent for a minute, and not offline yet. */
+function cutOff({ nodes }: Kept): void {
+  for (const row of nodes) {
+    const waiting = { 'node-b': 2, 'node-c': 1, 'node-d': 1 }[row.hostname];
+    if (waiting === undefined) continue;
+    Object.assign(row, {
+      ...{ last_seen_at: ago(75), engine: { ok: true, version: '29.1.2', error: null } },
+      ...{ status: 'online', address_taken: null },
+      failover: { silent_since: ago(75), held: true, silent_nodes: 3, nodes: 4, waiting },
+    });
+  }
+}
+
 type Kept = Pick<
   World,
   'projects' | 'nodes' | 'datasets' | 'users' | 'notifications' | 'secrets' | 'audit'
@@ -231,6 +246,9 @@ function usual(): Kept {
       ],
     }),
     node('node-b', {
+      devices: { gpu: ['0', '1'] },
+      labels: { zone: 'b', disk: 'nvme', gpu: 'l40s' },
+      admin_labels: { zone: 'b' },
       free_storage: 90 * GB,
       cached: [
         cached(genomes, 3, { pinned: true }),
@@ -308,6 +326,7 @@ function usual(): Kept {
       address_taken: { node_id: 'n-node-b', hostname: 'node-b' },
       last_seen_at: ago(5_400),
       engine: { ok: false, version: null, error: 'no answer for 90 minutes' },
+      failover: { silent_since: ago(5_330), held: false, silent_nodes: 1, nodes: 4, waiting: 1 },
     }),
     node('builder-1', {
       role: 'builder',
@@ -412,7 +431,7 @@ function usual(): Kept {
     health: { status: 'degraded', since: ago(5_300), detail: '2 of 3 instances serve' },
     instances: [
       instanceOf(1, a, { since: ago(3 * 86_400), placement: placementOf(nodes, a) }),
-      instanceOf(2, b, { since: ago(3 * 86_400), placement: placementOf(nodes, b) }),
+      instanceOf(2, b, { since: ago(5_290), placement: placementOf(nodes, b) }),
       instanceOf(3, d, {
         state: 'lost',
         since: ago(5_300),
@@ -421,6 +440,20 @@ function usual(): Kept {
       }),
     ],
   });
+  deployments.at(-1)?.events.push(
+    {
+      at: ago(5_300),
+      kind: 'failover',
+      message: 'web 2 moves from node-d to node-b; node-d is silent',
+    },
+    {
+      at: ago(5_300),
+      kind: 'failover',
+      message: 'web 3 of node-d waits for a node: none has room for it; node-d is silent',
+    },
+    { at: ago(5_300), kind: 'health', message: 'degraded: 1 of 3 instances serve' },
+    { at: ago(5_288), kind: 'health', message: 'degraded: 2 of 3 instances serve' },
+  );
   add('shop', 21, 'running', 4 * 86_400, a);
   add('shop', 22, 'failed', 3_000, null);
   add('sketch', 1, 'failed', 540, null, {

@@ -3,7 +3,8 @@ import { describe, expect, it, test } from 'vitest';
 import type { PlacedInstance } from '@berth/wire/instance';
 import { MAX_COUNT } from '@berth/wire/project';
 import { FORM } from '../src/parts/project-fields.ts';
-import { servingText, whyNotCount, whyOnlyOne } from '../src/pages/project/instances.tsx';
+import { servingPart, servingText, whyThere } from '../src/parts/instance-text.ts';
+import { onlyOneText, whyNotCount } from '../src/pages/project/instances.tsx';
 
 const wants = (count: number) => ({ processes: [{ name: 'web', count }] });
 const states = (...all: PlacedInstance['state'][]): PlacedInstance[] =>
@@ -19,6 +20,35 @@ test.each([
 ])('%# instances of %d wanted: %s', (instances, wanted, text) =>
   expect(servingText(instances, wanted)).toBe(text),
 );
+
+test.each([
+  [states('serving'), 1, null],
+  [states('serving', 'serving', 'lost'), 3, '2 of 3 instances'],
+  [states('serving', 'serving'), 2, '2 instances'],
+])('%# the lead of a project with %d wanted: %s', (instances, wanted, part) =>
+  expect(servingPart(instances, wanted)).toBe(part),
+);
+
+describe('each instance says why it is on its node', () => {
+  const row = (node_id: string, score: number, given = {}) => ({
+    ...{ node_id, hostname: node_id, eligible: true, reason: null, score },
+    ...{ cached_dataset_count: 0, missing_bytes: 0, free_storage_bytes: 1, estimated_seconds: 0 },
+    ...given,
+  });
+  const placed = (...items: ReturnType<typeof row>[]): PlacedInstance =>
+    ({ node_id: 'a', placement: { winner: 'a', items } }) as unknown as PlacedInstance;
+  test.each([
+    [placed(row('a', 1.9, { cached_dataset_count: 1 }), row('b', 1)), /data is there; best score/],
+    [placed(row('a', 1.9, { missing_bytes: 2 ** 30 }), row('b', 1)), /1.0 GiB to copy; best score/],
+    [placed(row('a', 1), row('b', 2, { eligible: false })), /^no other node could take it$/],
+    [placed(row('a', 0.6), row('b', 1.9)), /fewer instances/],
+    [{ ...placed(row('a', 1)), placement: null }, null],
+    [{ ...placed(row('a', 1)), node_id: 'b' }, null],
+  ])('%#: %s', (instance, why) => {
+    if (why === null) expect(whyThere(instance)).toBeNull();
+    else expect(whyThere(instance)).toMatch(why);
+  });
+});
 
 describe('the button says why a number cannot be set', () => {
   test.each([
@@ -38,7 +68,7 @@ describe('the button says why a number cannot be set', () => {
     [{ volumes: [], datasets: [{ dataset_id: 'd', mode: 'readwrite' as const }] }, /dataset/],
     [{ volumes: [{ name: 'v', mount_path: '/v' }], datasets: [] }, /volumes.*one instance only/],
   ])('%j: %j', (project, why) => {
-    const said = whyOnlyOne(project);
+    const said = onlyOneText(project);
     if (why === null) expect(said).toBeNull();
     else expect(said).toMatch(why);
   });

@@ -1,7 +1,7 @@
 /** The lines of the charts: rates of counters, gaps, restarts, and two containers at a time. */
 import { describe, expect, test } from 'vitest';
 import type { MetricPoint } from '@berth/wire/metrics';
-import { linesOf, rowsOf, summaryOf } from '../src/pages/project/metrics-data.ts';
+import { instanceNumbers, linesOf, rowsOf, summaryOf } from '../src/pages/project/metrics-data.ts';
 
 const BEGIN = Date.parse('2026-11-24T12:00:00Z');
 const time = (second: number): string => new Date(BEGIN + second * 1_000).toISOString();
@@ -105,3 +105,18 @@ test('the summary and the rows of the table', () => {
   ]);
   expect(rowsOf([], [[]], 3)).toEqual([]);
 });
+
+test.each([
+  ['one instance: nothing to choose', [1, [1], null], [1]],
+  ['the counted instances, before the deployment is known', [3, [], null], [1, 2, 3]],
+  ['a replacement has a further number', [3, [1, 2, 4], null], [1, 2, 3, 4]],
+  ['scaled down: the chosen one stays', [1, [1], 3], [1, 3]],
+] as const)('the numbers of instances: %s', (_, [wanted, running, chosen], expected) =>
+  expect(
+    instanceNumbers(
+      wanted,
+      running.map((number) => ({ number })),
+      chosen,
+    ),
+  ).toEqual(expected),
+);

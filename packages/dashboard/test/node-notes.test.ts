@@ -1,6 +1,6 @@
 /** The text of the brake on "needs attention", the list of nodes and the page of a node. */
 import { expect, test } from 'vitest';
-import { brakeText } from '../src/parts/node-notes.ts';
+import { brakeText, silentText } from '../src/parts/node-notes.ts';
 
 const silent = (waiting: number, held = true) => ({
   hostname: 'node-b',
@@ -28,4 +28,12 @@ test('a node that nothing waits for, that moves, or that is heard has no text', 
   expect(brakeText(silent(1, false))).toBeNull();
   expect(brakeText({ hostname: 'node-b', failover: null })).toBeNull();
   expect(brakeText({ hostname: 'node-b' })).toBeNull();
+});
+
+test('the page of a silent node says whether its instances move', () => {
+  expect(silentText(silent(2))).toMatch(
+    /^Most nodes .*nothing moves.*2 instances wait for this node/,
+  );
+  expect(silentText(silent(1, false))).toMatch(/by themselves\. 1 instance waits for this node\.$/);
+  expect(silentText({ failover: null })).toMatch(/no instance moves by itself/);
 });

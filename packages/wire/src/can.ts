@@ -3,7 +3,7 @@
  * tables.
  */
 import type { DatasetState } from './dataset.ts';
-import type { Member } from './project.ts';
+import type { Member, Project } from './project.ts';
 import { ROUTES, type RouteName } from './routes.ts';
 import { type DeploymentState, isSettled, type Role, ROLES } from './vocabulary.ts';
 
@@ -55,6 +55,23 @@ export function whyNotProject(
   if (action === 'restart') return running ? null : 'it has no running version; deploy it';
   if (action === 'start') return stopped ? null : 'it is not stopped';
   return null;
+}
+
+/**
+ * Returns why a project can have one instance only: what two instances would write to at the same
+ * time. Null: it can have more.
+ */
+export function whyOnlyOne({
+  volumes,
+  datasets,
+}: {
+  volumes: readonly unknown[];
+  datasets: readonly Pick<Project['datasets'][number], 'mode'>[];
+}): string | null {
+  if (volumes.length > 0) return 'the project has volumes';
+  return datasets.some(({ mode }) => mode === 'readwrite')
+    ? 'a dataset is mounted readwrite'
+    : null;
 }
 
 export const DATASET_ACTIONS = {

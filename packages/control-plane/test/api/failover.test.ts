@@ -146,6 +146,7 @@ test('the brake: two of three nodes are silent, nothing moves, and the metrics s
     waiting: 1,
   });
   expect((await api.call('metrics')).text).toMatch(/^berth_failover_brake 2$/m);
+  expect((await api.call('metrics')).text).toMatch(/^berth_nodes_silent 2$/m);
 
   const forced = await request(world.home);
   expect(forced.status).toBe(202);
@@ -157,6 +158,7 @@ test('the brake: two of three nodes are silent, nothing moves, and the metrics s
   expect((await request(world.home)).status).toBe(409);
   await beat(second);
   expect((await api.call('metrics')).text).toMatch(/^berth_failover_brake 0$/m);
+  expect((await api.call('metrics')).text).toMatch(/^berth_nodes_silent 1$/m);
 });
 test('a failover is refused while the node answers or nothing waits; only admins may', async () => {
   expect((await request(world.home, {}, 'developer')).status).toBe(403);

@@ -9,6 +9,7 @@ import { useApiQuery, useApiList } from '../api/queries.ts';
 import { errorOfLast, useApiMutation } from '../api/mutations.ts';
 import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { Command } from '../parts/command.tsx';
+import { countOf, servingPart } from '../parts/instance-text.ts';
 import { commitText, Deployments, rolledBackText } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
@@ -209,7 +210,7 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
     return running === undefined ? (
       <SkeletonLines lines={1} />
     ) : (
-      <RunningLead deployment={running} />
+      <RunningLead project={project} deployment={running} />
     );
   if (newest?.status === 'failed')
     return (
@@ -221,16 +222,20 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
 }
 
 /** Shows the commit, node, data and time of the running version. */
-function RunningLead({ deployment }: { deployment: Deployment }) {
+type RunningLeadProps = { project: Project; deployment: Deployment };
+function RunningLead({ project, deployment }: RunningLeadProps) {
   const { health, node_id, node_name, datasets, instances } = deployment;
+  const serving = servingPart(instances, countOf(project));
+  // `degraded` has the count as its detail, which the sentence has already.
+  const isTold = health?.status === 'degraded' && serving !== null;
   return (
     <span>
       {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
       serves <strong>{commitText(deployment)}</strong>
-      {instances.length > 1 && ` from ${instances.length} instances, the first one on`}
+      {serving !== null && ` from ${serving}, the first one on`}
       {node_id !== null && (
         <>
-          {instances.length > 1 ? ' ' : ' from '}
+          {serving === null ? ' from ' : ' '}
           <PageLink to="/nodes/$name" params={{ name: node_id }}>
             {node_name ?? node_id}
           </PageLink>
@@ -243,7 +248,7 @@ function RunningLead({ deployment }: { deployment: Deployment }) {
       {', deployed '}
       <Ago at={deployment.finished_at ?? deployment.created_at} />
       {rolledBackText(deployment)}
-      {health !== null && health.status !== 'healthy' && (health.detail ?? null) !== null
+      {health !== null && health.status !== 'healthy' && !isTold && (health.detail ?? null) !== null
         ? `. ${health.detail}`
         : ''}
     </span>

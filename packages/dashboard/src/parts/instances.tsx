@@ -1,7 +1,8 @@
 /** Tables of instances: the containers of a project, or those on a node. */
-import type { DeploymentInstance, InstanceItem } from '@berth/wire/instance';
+import type { DeploymentInstance, InstanceItem, PlacedInstance } from '@berth/wire/instance';
 import { type Cell, Table } from '../ui/data.tsx';
 import { Status } from '../ui/status.tsx';
+import { whyThere } from './instance-text.ts';
 import { DeploymentLink, NodeLink, ProjectLink } from './links.tsx';
 import { INSTANCE_MARKS, INSTANCE_WORDS } from './states.tsx';
 import { Ago } from './time.tsx';
@@ -17,7 +18,7 @@ const sinceColumn: Cell<DeploymentInstance> = {
 const detailColumn: Cell<DeploymentInstance> = { head: 'Why', cell: (row) => row.detail ?? '' };
 const nameOf = ({ process, number }: DeploymentInstance): string => `${process} ${number}`;
 
-const OF_PROJECT: readonly Cell<DeploymentInstance>[] = [
+const OF_PROJECT: readonly Cell<PlacedInstance>[] = [
   { head: 'Instance', rowHead: true, cell: nameOf },
   {
     head: 'Node',
@@ -26,10 +27,11 @@ const OF_PROJECT: readonly Cell<DeploymentInstance>[] = [
   },
   stateColumn,
   sinceColumn,
-  detailColumn,
+  // A problem first; without one, the reason for the node.
+  { head: 'Why', cell: (row) => row.detail ?? whyThere(row) ?? '' },
 ];
 
-export const InstancesOfProject = ({ instances }: { instances: readonly DeploymentInstance[] }) => (
+export const InstancesOfProject = ({ instances }: { instances: readonly PlacedInstance[] }) => (
   <Table label="Instances" rows={instances} id={(row) => row.id} cells={OF_PROJECT} />
 );
 

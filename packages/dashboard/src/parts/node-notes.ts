@@ -29,6 +29,22 @@ export function brakeText({ hostname, failover }: Pick<Node, 'hostname' | 'failo
   );
 }
 
+/** Returns what happens with the instances of a silent deploy node. */
+export function silentText({ failover }: Pick<Node, 'failover'>): string {
+  if (!failover)
+    return 'Its routes stay, because a silent machine may still serve, and no instance moves by itself.';
+  const { held, silent_nodes, nodes, waiting } = failover;
+  if (held)
+    return (
+      `Most nodes are silent (${silent_nodes} of ${nodes}), so nothing moves by itself: is the ` +
+      `network down? ${waitText(waiting)}`
+    );
+  return `Instances that only read start on other nodes by themselves. ${waitText(waiting)}`;
+}
+
+const waitText = (waiting: number): string =>
+  `${countText(waiting, 'instance waits', 'instances wait')} for this node.`;
+
 export function nodeNotes(node: Noted): string[] {
   const moving = projectsWithMovingPorts(node.containers);
   return [

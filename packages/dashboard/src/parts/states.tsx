@@ -62,9 +62,11 @@ export const INSTANCE_WORDS: Record<InstanceState, string> = {
 export function NodeStatus({
   node,
 }: {
-  node: Pick<Node, 'status' | 'schedulable' | 'deleting' | 'drain'>;
+  node: Pick<Node, 'status' | 'schedulable' | 'deleting' | 'drain' | 'failover'>;
 }) {
   if (node.status === 'offline') return <Status mark="bad">offline</Status>;
+  // Silent for FAILOVER_AFTER: its instances start elsewhere before it counts as offline.
+  if (node.failover) return <Status mark="bad">silent</Status>;
   if (node.deleting) return <Status mark="busy">being deleted</Status>;
   if (node.drain !== undefined && node.drain !== null && node.drain.finished_at === null)
     return <Status mark="busy">draining</Status>;

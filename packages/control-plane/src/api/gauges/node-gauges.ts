@@ -31,6 +31,15 @@ export const nodeGauges = ({ metrics, failover, limits, now }: Deps): GaugeRow[]
     },
   },
   {
+    name: 'berth_nodes_silent',
+    help: 'Deploy nodes whose agents have been silent for their limit',
+    labels: [],
+    async read() {
+      const overdue = (await failover.silent()).filter(({ isOverdue }) => isOverdue);
+      return [{ labels: {}, value: overdue.length }];
+    },
+  },
+  {
     name: 'berth_failover_brake',
     help: 'Silent nodes whose instances do not move, because most nodes are silent; 0: none',
     labels: [],

@@ -17,6 +17,7 @@
  */
 import { decimalSizeText } from '@berth/wire/size-text';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
+import { whyOnlyOne } from '@berth/wire/can';
 import type { Need } from '../nodes/build-needs.ts';
 import type { FieldProblem } from '../platform/errors.ts';
 import { overlap } from './mounts.ts';
@@ -27,11 +28,8 @@ import type { VolumeCopy } from './volume-copy.ts';
 type Uses = Pick<ProjectSettings, 'volumes'>;
 
 /** Returns whether two running versions of the project would write to the same files. */
-export const isStopFirst = ({
-  datasets,
-  volumes,
-}: Pick<ProjectSettings, 'datasets' | 'volumes'>): boolean =>
-  volumes.length > 0 || datasets.some((d) => d.mode === 'readwrite');
+export const isStopFirst = (settings: Pick<ProjectSettings, 'datasets' | 'volumes'>): boolean =>
+  whyOnlyOne(settings) !== null;
 
 /** Checks the volumes for duplicate names, and their paths against each other and the datasets. */
 export function volumeProblems({

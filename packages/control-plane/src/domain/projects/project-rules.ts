@@ -2,6 +2,7 @@
  * Checks the rules for a project that its schema cannot express. Returns all violated rules
  * together, each with its field. Pure.
  */
+import { whyOnlyOne } from '@berth/wire/can';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from './build-args.ts';
@@ -131,16 +132,10 @@ export function projectProblems(
   return problems.filter((p) => p !== null);
 }
 
-/** Returns why a project can have one instance only: a second one would write at the same time. */
-const writesWhat = (settings: Pick<ProjectSettings, 'datasets' | 'volumes'>): string | null => {
-  if (!isStopFirst(settings)) return null;
-  return settings.volumes.length > 0 ? 'the project has volumes' : 'a dataset is mounted readwrite';
-};
-
 export function processProblems(
   settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
 ): FieldProblem[] {
-  const writes = writesWhat(settings);
+  const writes = whyOnlyOne(settings);
   return settings.processes.flatMap(({ name, count = 1 }, i) => [
     ...(settings.processes.findIndex((other) => other.name === name) < i
       ? [{ field: `processes[${i}].name`, rule: 'unique', message: 'this process is listed twice' }]
@@ -176,7 +171,7 @@ export const onNodeLostProblem = (
     on_node_lost_set: boolean;
   },
 ): FieldProblem | null => {
-  const writes = writesWhat(settings);
+  const writes = whyOnlyOne(settings);
   return settings.on_node_lost_set && settings.on_node_lost === 'move' && writes !== null
     ? {
         field: 'on_node_lost',

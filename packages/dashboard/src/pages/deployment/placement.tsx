@@ -3,7 +3,6 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Placement } from '@berth/wire/node';
 import {
   cachedDatasetsColumn,
-  estimateColumn,
   freeColumn,
   missingBytesColumn,
   nodeColumn,
@@ -51,7 +50,6 @@ function Scores({ placement: { items, winner }, id, of }: ScoresProps) {
           cachedDatasetsColumn,
           missingBytesColumn,
           freeColumn,
-          estimateColumn,
         ]}
       />
     </Panel>

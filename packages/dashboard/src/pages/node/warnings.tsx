@@ -4,6 +4,7 @@ import type { Node } from '@berth/wire/node';
 import { Command } from '../../parts/command.tsx';
 import { NodeLink } from '../../parts/links.tsx';
 import { Ago } from '../../parts/time.tsx';
+import { silentText } from '../../parts/node-notes.ts';
 import { countText } from '../../parts/time-text.ts';
 import { Note } from '../../ui/feedback.tsx';
 import { Column } from '../../ui/layout.tsx';
@@ -21,7 +22,7 @@ export const NodeWarnings = ({ node }: { node: Node }) => (
         </Text>
       </Note>
     )}
-    {node.status === 'offline' && <OfflineNote node={node} />}
+    {(node.status === 'offline' || node.failover) && <SilentNote node={node} />}
     {node.address_taken && <AddressTakenNote node={node} takenBy={node.address_taken} />}
     <MovingPortsNote projects={projectsWithMovingPorts(node.containers)} />
     {node.engine?.ok === false && (
@@ -32,15 +33,22 @@ export const NodeWarnings = ({ node }: { node: Node }) => (
   </>
 );
 
-const OfflineNote = ({ node }: { node: Node }) => (
+const SilentNote = ({ node }: { node: Node }) => (
   <Note tone="bad" title="The node does not report">
-    <Text>
-      Nothing moves by itself, and its routes stay, because a silent machine may still serve. Start
-      the machine or its agent: <Code>systemctl status 'berth-agent*'</Code>.
-      {node.role === 'deploy' &&
-        ' If it never comes back, first restart each of its projects, which starts it on ' +
-          'another node. Volumes stay on its disk. Then delete the node.'}
-    </Text>
+    <Column gap="sm">
+      <Text>
+        {node.role === 'deploy' && `${silentText(node)} `}
+        Start the machine or its agent: <Code>systemctl status 'berth-agent*'</Code>.
+        {node.role === 'deploy' &&
+          ' If it never comes back, delete the node; volumes are lost then.'}
+      </Text>
+      {node.role === 'deploy' && (node.failover?.waiting ?? 0) > 0 && (
+        <>
+          <Text>If the machine is gone, this starts on other nodes what only reads:</Text>
+          <Command words={['failover', node.hostname, '--now']} />
+        </>
+      )}
+    </Column>
   </Note>
 );
 

@@ -71,7 +71,9 @@ const healthNeeds = ({ deployments, projectName }: NeedSources): Need[] =>
 const isFull = (disk: Node['disk']): boolean =>
   disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;
 
-const isOnlineAndFull = (node: Node): boolean => node.status === 'online' && isFull(node.disk);
+/** A silent node has a worse problem, and its last figures may be wrong. */
+const isOnlineAndFull = (node: Node): boolean =>
+  node.status === 'online' && !node.failover && isFull(node.disk);
 
 const needsAttention = (node: Node): boolean =>
   node.status === 'offline' ||

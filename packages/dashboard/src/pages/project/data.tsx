@@ -4,7 +4,6 @@ import { useApiQuery } from '../../api/queries.ts';
 import { Command } from '../../parts/command.tsx';
 import {
   cachedDatasetsColumn,
-  estimateColumn,
   missingBytesColumn,
   nodeColumn,
   resultColumn,
@@ -51,7 +50,6 @@ function PlacementPreview({ project }: { project: Project }) {
               scoreColumn,
               { ...cachedDatasetsColumn, wide: true },
               missingBytesColumn,
-              estimateColumn,
             ]}
           />
         )}

@@ -1,11 +1,12 @@
 /** The instances of a project, and how many of them run. */
 import type { Deployment } from '@berth/wire/deployment';
-import type { PlacedInstance } from '@berth/wire/instance';
+import { whyOnlyOne } from '@berth/wire/can';
 import { isScaledToZero, MAX_COUNT, type Project } from '@berth/wire/project';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
 import { Command } from '../../parts/command.tsx';
+import { countOf, servingText } from '../../parts/instance-text.ts';
 import { InstancesOfProject } from '../../parts/instances.tsx';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { fieldErrors, FormProblem } from '../../parts/problem.tsx';
@@ -16,17 +17,6 @@ import { Column, Panel, Row } from '../../ui/layout.tsx';
 import { Text } from '../../ui/text.tsx';
 
 const WEB = 'web';
-
-export const countOf = ({ processes }: Pick<Project, 'processes'>): number =>
-  processes.find(({ name }) => name === WEB)?.count ?? 1;
-
-/** Returns how many instances serve, in words: `2 of 3 instances serve`. */
-export function servingText(instances: readonly PlacedInstance[], wanted: number): string {
-  const serving = instances.filter(({ state }) => state === 'serving').length;
-  const all = Math.max(wanted, serving);
-  if (all === 1) return serving === 1 ? '1 instance serves' : 'the instance does not serve';
-  return `${serving} of ${all} instances serve`;
-}
 
 export function Instances({ project }: { project: Project }) {
   const id = project.running_deployment_id;
@@ -81,20 +71,17 @@ export function whyNotCount(count: number | null, project: Pick<Project, 'proces
   return count === countOf(project) ? 'it has this number already' : null;
 }
 
-/** Returns why a project can have one instance only; null if it can have more. */
-export const whyOnlyOne = ({ volumes, datasets }: Pick<Project, 'volumes' | 'datasets'>) => {
-  const only = 'so it can have one instance only: two would write at once';
-  if (volumes.length > 0) return `it has volumes, ${only}`;
-  return datasets.some(({ mode }) => mode === 'readwrite')
-    ? `it writes to a dataset, ${only}`
-    : null;
-};
+/** Returns why a project can have one instance only, in words; null if it can have more. */
+export function onlyOneText(project: Parameters<typeof whyOnlyOne>[0]): string | null {
+  const why = whyOnlyOne(project);
+  return why === null ? null : `${why}, so it can have one instance only: two would write at once`;
+}
 
 function ScaleForm({ project }: { project: Project }) {
   const [count, setCount] = useState<number | null>(countOf(project));
   const scale = useApiMutation('scaleProject');
   const errors = fieldErrors(scale.error);
-  const tooMany = count !== null && count > 1 ? whyOnlyOne(project) : null;
+  const tooMany = count !== null && count > 1 ? onlyOneText(project) : null;
   const reason = useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project);
   const send = (): void => {
     if (reason !== null || scale.busy || count === null) return;

@@ -1,4 +1,5 @@
 /** Converts container points to chart lines: counters to rates, missing points to gaps. */
+import type { PlacedInstance } from '@berth/wire/instance';
 import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 
 /** One value for each time in `at`; null if the value is not known. */
@@ -77,6 +78,21 @@ export function linesOf({
     }
   }
   return lines;
+}
+
+/**
+ * Returns the numbers of the instances to choose from: those that the project should have, those
+ * that it has, and the chosen one, which stays when the project is scaled down.
+ */
+export function instanceNumbers(
+  wanted: number,
+  instances: readonly Pick<PlacedInstance, 'number'>[],
+  chosen: number | null,
+): number[] {
+  const numbers = new Set(Array.from({ length: wanted }, (_, index) => index + 1));
+  for (const { number } of instances) numbers.add(number);
+  if (chosen !== null) numbers.add(chosen);
+  return [...numbers].toSorted((a, b) => a - b);
 }
 
 /** Returns the change of a counter per second. Each container start resets the counter to 0. */

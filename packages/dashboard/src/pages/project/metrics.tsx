@@ -2,6 +2,7 @@
 import type { Project } from '@berth/wire/project';
 import type { ProjectMetrics } from '@berth/wire/metrics';
 import { sizeText } from '@berth/wire/size-text';
+import { defined } from '@berth/kit/defined';
 import { useMemo, useState } from 'react';
 import { useApiQuery } from '../../api/queries.ts';
 import { Chart, type ChartLine } from '../../ui/chart.tsx';
@@ -9,9 +10,10 @@ import { Facts, Table } from '../../ui/data.tsx';
 import { Select } from '../../ui/fields.tsx';
 import { Note } from '../../ui/feedback.tsx';
 import { Column, Columns, Panel } from '../../ui/layout.tsx';
+import { countOf } from '../../parts/instance-text.ts';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Command, Empty } from '../../parts/command.tsx';
-import { type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
+import { instanceNumbers, type Line, linesOf, rowsOf, summaryOf } from './metrics-data.ts';
 import { Exact } from '../../parts/time.tsx';
 import { exactTime, relativeTime } from '../../parts/time-text.ts';
 
@@ -23,6 +25,7 @@ const HOURS = {
   '720': '30 days',
 } as const;
 type Hours = keyof typeof HOURS;
+const ALL = 'all';
 /** Poll interval in ms: agents send one point per minute. */
 const AGAIN_MS = 60_000;
 const TABLE_ROWS = 60;
@@ -36,18 +39,38 @@ const timeOf = (at: number): string => exactTime(new Date(at * 1_000).toISOStrin
 export function Metrics({ project }: { project: Project }) {
   const [hours, setHours] = useState<Hours>('1');
   const [from, setFrom] = useState(() => startOf('1'));
+  const [chosen, setChosen] = useState<number | null>(null);
+  const numbers = useInstanceNumbers(project, chosen);
   const metrics = useApiQuery(
     'projectMetrics',
-    { params: { id: project.id }, query: { from } },
+    { params: { id: project.id }, query: { from, ...defined({ instance: chosen ?? undefined }) } },
     { everyMs: AGAIN_MS },
   );
+  const hasSeveral = numbers.length > 1;
   return (
     <Panel
       title="Metrics"
       id="metrics"
       actions={
         <>
-          <Command words={['metrics', project.name, '--since', `${hours}h`]} />
+          {chosen === null ? (
+            <Command words={['metrics', project.name, '--since', `${hours}h`]} />
+          ) : (
+            <Command
+              words={['metrics', project.name, '--since', `${hours}h`, '--instance', `${chosen}`]}
+            />
+          )}
+          {hasSeveral && (
+            <Select
+              label="Instance"
+              value={chosen === null ? ALL : String(chosen)}
+              onChange={(value) => setChosen(value === ALL ? null : Number(value))}
+              options={[
+                { value: ALL, label: 'all, added up' },
+                ...numbers.map((number) => ({ value: String(number), label: `#${number}` })),
+              ]}
+            />
+          )}
           <Select
             label="Range"
             value={hours}
@@ -69,7 +92,10 @@ export function Metrics({ project }: { project: Project }) {
             {answer.unavailable !== undefined && <Note tone="warn">{answer.unavailable}</Note>}
             {answer.truncated && <Note>Only the newest points of this range are shown.</Note>}
             {answer.points.length === 0 ? (
-              <Empty>No points in this range. A running container gives one a minute.</Empty>
+              <Empty>
+                No points {chosen === null ? '' : `of instance #${chosen} `}in this range. A running
+                container gives one a minute.
+              </Empty>
             ) : (
               <Charts answer={answer} />
             )}
@@ -78,6 +104,17 @@ export function Metrics({ project }: { project: Project }) {
       </QueryBoundary>
     </Panel>
   );
+}
+
+/** Returns the numbers that a person can choose, also while the running deployment is unknown. */
+function useInstanceNumbers(project: Project, chosen: number | null): number[] {
+  const id = project.running_deployment_id;
+  const { data } = useApiQuery(
+    'getDeployment',
+    { params: { id: id ?? '' } },
+    { enabled: id !== null && !project.stopped },
+  );
+  return instanceNumbers(countOf(project), data?.instances ?? [], chosen);
 }
 
 const startOf = (hours: Hours): string =>
