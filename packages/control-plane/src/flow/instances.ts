@@ -70,7 +70,7 @@ function takenBy(draft: Draft, d: DeploymentRecord): Map<string, number> {
   return taken;
 }
 
-/** The nodes for the instances beside the first one. */
+/** The nodes for the further instances. */
 export type OtherPlaces = {
   choices: readonly Choice[];
   /** The first choice without a node; null if each instance has one. */
@@ -78,8 +78,8 @@ export type OtherPlaces = {
 };
 
 /**
- * Chooses the nodes of all instances beside the first one, which goes to `first`. An instance
- * beside the first one needs an agent with the capability `instances`.
+ * Chooses the nodes of all further instances; the first one goes to `first`. A further instance
+ * needs an agent with the capability `instances`.
  */
 export function placeOthers(
   draft: Draft,
@@ -108,7 +108,7 @@ const questionOfOthers = (question: Question): Question => ({
 });
 
 /**
- * Creates the instances beside the first one, each with its deploy task. `reserved`: the numbers of
+ * Creates the further instances, each with its deploy task. `reserved`: the numbers of
  * lost instances that wait for their nodes.
  */
 export function startOthers(
@@ -171,7 +171,7 @@ function startInstance(
   }
   draft.putInstance(instance);
   const missingBytes = missingOn(choice.placement, node.id);
-  // With stop-first, the old version has stopped before the instances beside the first one start.
+  // With stop-first, the old version has stopped before the further instances start.
   createDeployTask(draft, d, node, {
     mounts,
     missingBytes,
@@ -208,7 +208,7 @@ export type InstanceEnd =
   | { kind: 'failed'; error: Failure }
   | { kind: 'nothing' };
 
-/** Handles the report or the loss of the deploy task of an instance beside the first one. */
+/** Handles the report or the loss of the deploy task of a further instance. */
 export function instanceEnded(
   draft: Draft,
   d: DeploymentRecord,
@@ -431,7 +431,7 @@ export function reconcile(
 /** `isHeld`: a lost instance waits for its node, so it counts as present. */
 type Reconcile = { avoid?: Avoid; isHeld?: boolean };
 
-/** Returns the lost instances beside the first one that have no replacement. */
+/** Returns the lost further instances that have no replacement. */
 function unreplaced(draft: Draft, d: DeploymentRecord): InstanceRecord[] {
   const others = draft.instances(d);
   const taken = new Set(others.filter(isWanted).map(({ number }) => number));
@@ -556,7 +556,7 @@ type EndOthers = {
 };
 
 /**
- * Removes all instances beside the first one with their containers, except on `except`.
+ * Removes all further instances with their containers, except on `except`.
  * `startsAgain`: the deployment goes on, so each other container of it stays: the new first one can
  * already start on the same node.
  */
@@ -589,7 +589,7 @@ export function endOthers(
   }
 }
 
-/** Removes all instances beside the first one, and ends their tasks; their containers stay. */
+/** Removes all further instances, and ends their tasks; their containers stay. */
 export function forgetOthers(draft: Draft, d: DeploymentRecord): void {
   for (const { id } of draft.instances(d)) {
     endTaskOf(draft, d, id);

@@ -63,7 +63,7 @@ export const machineOf = (
 const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
 
 /**
- * Returns the needs of an instance beside the first one. A device that another container of its
+ * Returns the needs of a further instance. A device that another container of its
  * deployment may still have is not free for it: the removal of that container frees the device.
  */
 export const machineOfOther = ({ facts }: Draft, d: DeploymentRecord): MachineNeeds | null =>
@@ -175,7 +175,7 @@ function takeDevices(draft: Draft, takes: DeviceTake[]): DeviceTake[] {
   return takes;
 }
 
-/** Adds to the plan what an instance beside the first one takes of its node. Returns the devices. */
+/** Adds to the plan what a further instance takes of its node. Returns the devices. */
 export function takeRoomOfOther(
   draft: Draft,
   d: DeploymentRecord,
