@@ -235,6 +235,7 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
     'data/volumes/inventory.ts',
     'data/work-folders.ts',
     'disk/old-images.ts',
+    'engine/running-probe.ts',
     'logs/readers.ts',
     'metrics.ts',
     'tasks/run-task.ts',

@@ -655,6 +655,14 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await page.getByText('it has this number already').first().waitFor({ state: 'attached' });
     });
 
+    it('the story of a failover has its day, because the deployment is older', async () => {
+      await open('/deployments/dep-storefront-17');
+      const moves = page
+        .getByRole('listitem')
+        .filter({ hasText: 'web 2 moves from node-d to node-b' });
+      expect(await moves.locator('time').textContent()).toMatch(/^\d{4}-\d\d-\d\d\d\d:\d\d:\d\d$/);
+    });
+
     it('the metrics are of one instance or of all, by keyboard too, and the command says which', async () => {
       await open('/projects/handbook/metrics');
       await page.getByLabel('Range', { exact: true }).waitFor();

@@ -1,51 +1,45 @@
 /**
  * A machine, its cable, its agent, its engine or the control plane stops while clients send 50
  * requests a second through the real proxy. FAILOVER_AFTER is 10 s here instead of 30 s, so that
- * the rows take less time; `npm run bench -- failover` measures the default.
+ * the rows take less time; `failover-defaults.test.ts` runs the most important rows with 30 s.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ProbeReport } from '@berth/testbed/prober';
 import { waitFor } from '@berth/testbed/wait';
 import { type ManyNodes, type ManyNodesNode, whyNotManyNodes } from '../e2e/many-nodes-world.ts';
-import { type Application, deployApplication, startFailoverWorld } from './lib/failover-world.ts';
+import {
+  cableOutForLonger,
+  cableOutShortly,
+  clean,
+  controlPlaneAway,
+  type FailoverStage,
+  powerCutOfOne,
+  powerCutOfTwo,
+  seconds,
+  startFailoverStage,
+  up,
+} from './lib/failover-rows.ts';
+import type { Application } from './lib/failover-world.ts';
 
 const reason = whyNotManyNodes();
 const MINUTE = 60_000;
 const FAILOVER_MS = 10_000;
-const clean = { failures: [], failed: 0 };
-
-const figures: string[] = [];
-const note = (row: string, { sent, failed }: ProbeReport, more = ''): void => {
-  figures.push(`${row}: ${failed} of ${sent} requests failed${more === '' ? '' : `; ${more}`}`);
-};
-const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
 describe.skipIf(reason !== undefined)(
   `failover${reason === undefined ? '' : ` (skipped: ${reason})`}`,
   () => {
+    let stage: FailoverStage;
     let world: ManyNodes;
     let one: Application;
+    let note: FailoverStage['note'];
+    let whole: FailoverStage['whole'];
     let two: Application;
     beforeAll(async () => {
-      world = await startFailoverWorld(3, { FAILOVER_AFTER: `${FAILOVER_MS / 1_000}s` });
-      one = await deployApplication(world, 'one', 1);
-      two = await deployApplication(world, 'two', 2);
+      stage = await startFailoverStage({ FAILOVER_AFTER: `${FAILOVER_MS / 1_000}s` });
+      ({ world, one, two, note, whole } = stage);
     }, 4 * MINUTE);
-    afterAll(async () => {
-      await world?.stop();
-      for (const line of figures) console.log(line);
-    });
+    afterAll(() => stage?.stop());
 
-    const up = async (node: ManyNodesNode): Promise<void> => {
-      await node.boot();
-      await node.startAgent();
-    };
-    /** Waits until every application is whole, so that each row begins with the same state. */
-    const whole = async (): Promise<void> => {
-      await one.settledAt(1);
-      await two.settledAt(2);
-    };
     const isSilent = (node: ManyNodesNode) =>
       waitFor(
         `${node.name} is silent`,
@@ -54,93 +48,28 @@ describe.skipIf(reason !== undefined)(
           null,
         { deadlineMs: MINUTE },
       );
-    const idsOf = async (application: Application): Promise<string[]> =>
-      (await application.containers()).map(({ id }) => id).toSorted();
 
     it(
       'power cut of the machine of one instance: it answers from another one, and the old container is removed at the return',
-      async () => {
-        const home = await one.home();
-        const load = one.load();
-        await home.kill();
-        const back = await one.nextAnswer();
-        const report = await load.stop();
-        note('power cut, one instance', report, `next 200 after ${seconds(back)}`);
-        await two.servesWith(2);
-        expect((await one.home()).name).not.toBe(home.name);
-        expect(await one.story()).toContainEqual(
-          expect.stringMatching(new RegExp(`^web 1 moves from ${home.name} to node-\\d; `)),
-        );
-        // The old container is removed after the new one answered: no visitor notices the return.
-        const returning = one.load();
-        await up(home);
-        await whole();
-        const returned = await returning.stop();
-        note('return of that machine', returned);
-        expect(returned).toMatchObject(clean);
-        expect((await one.home()).name).not.toBe(home.name);
-      },
+      () => powerCutOfOne(stage),
       6 * MINUTE,
     );
 
     it(
       'power cut of a machine of two instances: at most 1 % of the requests fail, and a new instance starts',
-      async () => {
-        const [, second] = await two.serving();
-        const home = world.node(second?.node_id ?? null);
-        const load = two.load();
-        await home.kill();
-        await waitFor(
-          'another instance starts',
-          async () => (await two.live()).instances.some(({ state }) => state === 'lost'),
-          { deadlineMs: MINUTE },
-        );
-        await two.servesWith(2);
-        const report = await load.stop();
-        note('power cut, two instances', report);
-        expect(report.failed / report.sent).toBeLessThan(0.01);
-        await up(home);
-        await whole();
-      },
+      () => powerCutOfTwo(stage),
       6 * MINUTE,
     );
 
     it(
       'a cable that is out for half of FAILOVER_AFTER: nothing moves',
-      async () => {
-        const before = [await idsOf(one), await idsOf(two)];
-        const stories = [await one.story(), await two.story()];
-        const home = await one.home();
-        const load = two.load();
-        await home.partition();
-        // The time is the fault: a switch that restarts.
-        await sleep(FAILOVER_MS / 2);
-        await home.heal();
-        await one.nextAnswer();
-        await whole();
-        const report = await load.stop();
-        note('cable out for half of FAILOVER_AFTER', report);
-        expect([await idsOf(one), await idsOf(two)]).toEqual(before);
-        expect([await one.story(), await two.story()]).toEqual(stories);
-      },
+      () => cableOutShortly(stage, FAILOVER_MS / 2),
       3 * MINUTE,
     );
 
     it(
-      'a cable that is out for longer: the instance moves; at the return the old one ends, and the story says that two ran',
-      async () => {
-        const home = await one.home();
-        const load = one.load();
-        await home.partition();
-        const back = await one.nextAnswer();
-        const report = await load.stop();
-        note('cable out', report, `next 200 after ${seconds(back)}`);
-        expect((await one.home()).name).not.toBe(home.name);
-        expect((await one.containers()).length).toBe(2);
-        await home.heal();
-        await whole();
-        expect(await one.story()).toContainEqual(expect.stringContaining('beside its replacement'));
-      },
+      'a cable that is out for longer: the instance moves; at the return the old one ends, and the story says it',
+      () => cableOutForLonger(stage, 1.2 * FAILOVER_MS),
       4 * MINUTE,
     );
 
@@ -217,18 +146,7 @@ describe.skipIf(reason !== undefined)(
 
     it(
       'a control plane that was away for longer than FAILOVER_AFTER moves nothing when it is back',
-      async () => {
-        const before = [await idsOf(one), await idsOf(two)];
-        const load = two.load();
-        await world.berth.controlPlane.stop();
-        await sleep(1.5 * FAILOVER_MS);
-        await world.berth.controlPlane.start();
-        await whole();
-        const report = await load.stop();
-        note('control plane away', report);
-        expect(report).toMatchObject(clean);
-        expect([await idsOf(one), await idsOf(two)]).toEqual(before);
-      },
+      () => controlPlaneAway(stage, 1.5 * FAILOVER_MS),
       4 * MINUTE,
     );
 

@@ -23,16 +23,15 @@ describe.skipIf(reason !== undefined)(
     let project: Project;
     let first: Deployment;
     let prober: Prober;
+    /** Scaled to 0 by this version. */
+    let rest: Project;
     beforeAll(async () => {
       release = await provideRelease();
       world = await startManyNodes({ deployNodes: 2, release: release.root });
-      const { url } = await world.git.createRepo('page', pageApp(1));
-      project = await world.berth.createProject({
-        name: 'page',
-        git_url: url,
-        domain_prefix: 'page',
-        drain_seconds: 2,
-        stop_grace_seconds: 1,
+      project = await create('page');
+      rest = await create('rest');
+      expect(await world.berth.settled(await world.berth.deploy(rest), 2 * MINUTE)).toMatchObject({
+        status: 'running',
       });
       first = await world.berth.settled(await world.berth.deploy(project), 2 * MINUTE);
       expect(first).toMatchObject({ status: 'running' });
@@ -42,7 +41,7 @@ describe.skipIf(reason !== undefined)(
       prober = startProber({
         entry: world.berth.entry,
         host: `page.${world.berth.baseDomain}`,
-        perSecond: 25,
+        perSecond: 50,
         versionOf,
       });
     }, 5 * MINUTE);
@@ -51,6 +50,16 @@ describe.skipIf(reason !== undefined)(
       await world?.stop();
       await release?.remove();
     });
+    const create = async (name: string): Promise<Project> => {
+      const { url } = await world.git.createRepo(name, pageApp(1));
+      return world.berth.createProject({
+        name,
+        git_url: url,
+        domain_prefix: name,
+        drain_seconds: 2,
+        stop_grace_seconds: 1,
+      });
+    };
     const use = async (root: string): Promise<void> => {
       world.berth.controlPlane.use(root);
       expect(await world.berth.controlPlane.stop()).toBe(0);
@@ -64,15 +73,27 @@ describe.skipIf(reason !== undefined)(
         Object.entries(all).filter(([name]) => name.startsWith('page'));
       return [ofProject(config.http.routers), ofProject(config.http.services)];
     };
-    const containers = async (): Promise<string[]> =>
+    const containers = async (of = project, which = '-aq'): Promise<string[]> =>
       (
         await Promise.all(
           world.nodes.map((node) =>
-            node.docker(['ps', '-aq', '--filter', `label=berth.project=${project.id}`]),
+            node.docker(['ps', which, '--filter', `label=berth.project=${of.id}`]),
           ),
         )
       ).flatMap(({ stdout }) => stdout.split('\n').filter((id) => id !== ''));
+    const restingState = async (): Promise<unknown> => [
+      (await world.api.call('getProject', { params: rest })).stopped,
+      (await containers(rest, '-q')).length,
+      (await world.ask('rest')).status,
+    ];
     const see = (): Promise<Deployment> => world.api.call('getDeployment', { params: first });
+    const useAgents = async (root: string): Promise<void> => {
+      for (const node of world.nodes) {
+        node.agent.use(root);
+        await node.stopAgent();
+        await node.startAgent();
+      }
+    };
     /** Waits until both agents have registered after now. */
     async function registered(): Promise<void> {
       const from = new Date().toISOString();
@@ -124,11 +145,7 @@ describe.skipIf(reason !== undefined)(
       async () => {
         // Otherwise it starts on the first upgraded machine.
         await world.api.call('scaleProject', { params: project, body: { web: 1 } });
-        for (const node of world.nodes) {
-          node.agent.use(repositoryRoot);
-          await node.stopAgent();
-          await node.startAgent();
-        }
+        await useAgents(repositoryRoot);
         await world.api.call('scaleProject', { params: project, body: { web: 2 } });
         await serves(2);
         expect(new Set((await see()).instances.map(({ node_id }) => node_id)).size).toBe(2);
@@ -137,7 +154,35 @@ describe.skipIf(reason !== undefined)(
     );
 
     it(
-      'the release serves with the first instance, and the others end: 0 failed',
+      'a project that is scaled to 0 rests',
+      async () => {
+        await world.api.call('scaleProject', { params: rest, body: { web: 0 } });
+        await waitFor(
+          'its container has stopped',
+          async () => (await containers(rest, '-q')).length === 0,
+          { deadlineMs: MINUTE },
+        );
+        expect(await restingState()).toEqual([true, 0, 503]);
+      },
+      2 * MINUTE,
+    );
+
+    it(
+      'agents of the release keep both containers',
+      async () => {
+        const before = await containers();
+        await useAgents(release.root);
+        await registered();
+        expect((await containers()).toSorted()).toEqual(before.toSorted());
+        console.log(
+          `instances beside agents of the release: ${JSON.stringify((await see()).instances.map(({ number, state, detail }) => ({ number, state, detail })))}`,
+        );
+      },
+      3 * MINUTE,
+    );
+
+    it(
+      'the release serves with the first instance, and the others end; count 0 is a stopped project',
       async () => {
         await use(release.root);
         await waitFor('one container is left', async () => (await containers()).length === 1, {
@@ -145,18 +190,27 @@ describe.skipIf(reason !== undefined)(
         });
         expect((await see()).status).toBe('running');
         expect((await world.ask('page')).body).toBe('version 1\n');
+        expect(await restingState()).toEqual([true, 0, 503]);
       },
       4 * MINUTE,
     );
 
     it(
-      'this version brings the second instance back: 0 failed in all',
+      'this version brings the second instance back, and count 0 rests until it is scaled up: 0 failed in all',
       async () => {
         await use(repositoryRoot);
+        await useAgents(repositoryRoot);
         await serves(2);
-        expect(await prober.stop()).toMatchObject({ failures: [], failed: 0, stale: 0 });
+        expect(await restingState()).toEqual([true, 0, 503]);
+        await world.api.call('scaleProject', { params: rest, body: { web: 1 } });
+        await waitFor('it answers again', async () => (await world.ask('rest')).status === 200, {
+          deadlineMs: 2 * MINUTE,
+        });
+        const report = await prober.stop();
+        console.log(`instances, upgrade: ${report.failed} of ${report.sent} requests failed`);
+        expect(report).toMatchObject({ failures: [], failed: 0, stale: 0 });
       },
-      4 * MINUTE,
+      5 * MINUTE,
     );
   },
 );

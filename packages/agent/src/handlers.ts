@@ -1,5 +1,6 @@
 /** Creates the handlers for all kinds of tasks from the parts of this agent. */
 import { join } from 'node:path';
+import { defined } from '@berth/kit/defined';
 import type { AgentOptions } from './config.ts';
 import type { AgentParts } from './parts.ts';
 import { createChunkClient } from './data/volumes/chunks.ts';
@@ -108,6 +109,7 @@ export function createHandlers(
     }),
     deploy: createDeployHandler({
       ...containerParts,
+      ...defined({ holdProbe: parts.runningProbe?.hold }),
       keepRoom,
       expectPull: parts.expectPull,
       prepare: data?.prepare ?? null,

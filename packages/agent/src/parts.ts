@@ -166,6 +166,14 @@ export async function createParts(
   });
   const room = data?.room ?? roomWithoutDatasets(config, { ...disk, ...network, log });
   keeper.use(room);
+  const runningProbe =
+    config.NODE_ROLE === 'deploy'
+      ? createRunningProbe({
+          host: () => publishedHost(network),
+          onChange: wakeRegistration,
+          log,
+        })
+      : null;
   return {
     ...link,
     ...engine,
@@ -186,14 +194,8 @@ export async function createParts(
       log,
     }),
     usage: config.NODE_ROLE === 'deploy' ? await createUsage(options) : null,
-    runningProbe:
-      config.NODE_ROLE === 'deploy'
-        ? createRunningProbe({
-            host: () => publishedHost(network),
-            onChange: wakeRegistration,
-            log,
-          })
-        : null,
+    runningProbe,
+    docker: runningProbe?.around(engine.docker) ?? engine.docker,
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }

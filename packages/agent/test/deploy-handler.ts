@@ -22,7 +22,8 @@ const hostPorts: HostPorts = {
 export const deployHandlerOn = ({
   docker,
   prepare,
-}: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
+  holdProbe = () => () => undefined,
+}: Pick<DeployDeps, 'docker' | 'prepare' | 'holdProbe'>): ReturnType<typeof createDeployHandler> =>
   createDeployHandler({
     docker,
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
@@ -42,6 +43,7 @@ export const deployHandlerOn = ({
       cleanLater: () => undefined,
     },
     prepare,
+    holdProbe,
     volumes: null,
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,

@@ -418,6 +418,14 @@ function usual(): Kept {
       since: ago(1_300),
       detail: 'GET /healthz answers 500 for 21 minutes',
     },
+    instances: [
+      instanceOf(1, a, {
+        state: 'unhealthy',
+        since: ago(1_300),
+        detail: 'GET /healthz answers 500 for 21 minutes',
+        placement: placementOf(nodes, a),
+      }),
+    ],
   });
   add('handbook', 31, 'retired', 3 * 86_400, a);
   add('handbook', 32, 'running', 86_400, a);

@@ -2,6 +2,7 @@
  * Sends HTTP requests to a new container from outside until it answers. A TCP connect would prove
  * nothing, because the engine accepts connections even if no program listens on the port.
  */
+import { defined } from '@berth/kit/defined';
 import { onUnaskedUpgrade, PROBE_OPTIONS } from '@berth/kit/probe-request';
 import { request } from 'node:http';
 import { pause, reasonOf } from '../stopped.ts';
@@ -22,10 +23,20 @@ export type ProbeAnswer =
   | { kind: 'status'; status: number }
   | { kind: 'refused'; message: string }
   | { kind: 'late'; message: string }
-  | { kind: 'no_http'; message: string };
+  /** `isUnsent`: this machine could not send the request, so it says nothing about the container. */
+  | { kind: 'no_http'; message: string; isUnsent?: boolean };
 export type ProbeResult =
   | { ok: true; status: number; tries: number }
   | { ok: false; last: ProbeAnswer | null; tries: number };
+
+/** Errors of this machine: no file descriptor, port or memory for one more connection. */
+const UNSENT: readonly (string | undefined)[] = [
+  'EMFILE',
+  'ENFILE',
+  'ENOBUFS',
+  'ENOMEM',
+  'EADDRNOTAVAIL',
+];
 
 /** Pause in ms before an attempt. Short at first: most containers answer in less than a second. */
 const waitBefore = (attempt: number): number => Math.min(1_000, 25 * 1.5 ** attempt);
@@ -118,7 +129,8 @@ export function ask(
         error.code === 'ENETUNREACH'
       )
         return resolve({ kind: 'refused', message: error.message });
-      resolve({ kind: 'no_http', message: error.message });
+      const isUnsent = UNSENT.includes(error.code) || undefined;
+      resolve({ kind: 'no_http', message: error.message, ...defined({ isUnsent }) });
     });
     req.end();
   });

@@ -9,6 +9,7 @@ import { type CheckFailure, untilChecked } from '../engine/health-check.ts';
 import type { HealthCheck, ImageConfig } from '../engine/image-config.ts';
 import { listenersOf } from '../engine/listening.ts';
 import { probe, type ProbeResult, publishedHost } from '../engine/probe.ts';
+import type { RunningProbe } from '../engine/running-probe.ts';
 import { TaskFailure } from '../failures.ts';
 import type { DeployAttempt } from './deploy-attempt.ts';
 import { memoryOf } from './start-container.ts';
@@ -21,6 +22,8 @@ export type AnswerDeps = {
   publishIp: string | undefined;
   /** Go's name of the architecture of the engine. */
   arch: () => string;
+  /** Holds the probe of running containers (engine/running-probe.ts). */
+  holdProbe?: RunningProbe['hold'];
   /** Memory limit in bytes for projects that set none. */
   defaultMemory: number | undefined;
 };
@@ -42,6 +45,7 @@ export async function untilHealthy(
   const { docker } = deps;
   const { task, context } = attempt;
   const { container_port: port } = task.payload;
+  const releaseProbe = deps.holdProbe?.(id);
   const exit = watchExit(docker, id, context);
   let slowTimer: NodeJS.Timeout | undefined;
   try {
@@ -64,6 +68,7 @@ export async function untilHealthy(
     throw await answerFailure(deps, attempt, id, image, answer);
   } finally {
     clearTimeout(slowTimer);
+    releaseProbe?.();
     await exit.stop();
   }
 }

@@ -13,8 +13,9 @@ import {
   startSite,
 } from '../real-parts.ts';
 
+// As first process httpd ignores SIGTERM, and an engine that ends waits 10 s for it.
 const PAGE =
-  'CMD ["sh","-c","mkdir -p /w; echo $NAME > /w/index.html; exec httpd -f -p 8080 -h /w"]';
+  'STOPSIGNAL SIGKILL\nCMD ["sh","-c","mkdir -p /w; echo $NAME > /w/index.html; exec httpd -f -p 8080 -h /w"]';
 const NAMES = ['p0', 'p1', 'p2', 'p3', 'p4', 'p5'];
 
 describe.skipIf(missingParts !== undefined)('host ports', () => {

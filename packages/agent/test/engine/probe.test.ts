@@ -24,7 +24,7 @@ it.each([
   serve(status, async (port) => {
     const result = await probe(
       { host: '127.0.0.1', port, healthPath, visitorUrl: null },
-      200,
+      ok ? 10_000 : 1_000,
       never,
     );
     expect(result.ok).toBe(ok);
@@ -57,14 +57,29 @@ it.each([
   (visitorUrl, host, proto) =>
     serveAllowed(host, proto, async (port) => {
       expect(
-        await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl }, 200, never),
+        await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl }, 10_000, never),
       ).toMatchObject({ ok: true });
     }),
 );
+it('an answer whose body never ends is healthy, and its connection is closed', async () => {
+  let closed = (): void => undefined;
+  const isClosed = new Promise<void>((resolve) => (closed = resolve));
+  const server = createServer((_, response) => {
+    response.once('close', closed);
+    response.writeHead(200).write('x');
+  });
+  await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+  const { port } = server.address() as AddressInfo;
+  expect(
+    await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 5_000, never),
+  ).toMatchObject({ ok: true });
+  await isClosed;
+  server.close();
+});
 it('uses the address as host if an older control plane sends none', () =>
   serve(200, async (port) => {
     expect(
-      await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 200, never),
+      await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 10_000, never),
     ).toMatchObject({ ok: true });
   }));
 it.each([

@@ -20,8 +20,16 @@ function agent(
   over: Partial<FakeEngine['docker']> = {},
   leaves: TaskContext['leaves'] = () => undefined,
 ) {
-  const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
   const logged: string[] = [];
+  const held: string[] = [];
+  const handler = deployHandlerOn({
+    docker: { ...engine.docker, ...over },
+    prepare: null,
+    holdProbe(id) {
+      held.push(id);
+      return () => void held.splice(held.indexOf(id), 1);
+    },
+  });
   const ending = new AbortController();
   const begin = (task: TaskOf<'deploy'>, attempt: number): Promise<Product> => {
     const context: TaskContext = {
@@ -39,7 +47,7 @@ function agent(
     };
     return handler(task, context);
   };
-  return { begin, logged, lose: () => ending.abort(new Stopped('lost')) };
+  return { begin, logged, held, lose: () => ending.abort(new Stopped('lost')) };
 }
 const IMAGE = 'r/app@sha256:1';
 const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
@@ -51,6 +59,30 @@ const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
     probe_seconds: 5,
     ...over,
   });
+
+it.each([
+  ['passes', false],
+  ['fails', true],
+])(
+  'the probe of health_path leaves a container alone until its start check %s',
+  async (_, fails) => {
+    const during: number[] = [];
+    const one = agent({
+      async waitExit(id, signal) {
+        during.push(one.held.length);
+        if (!fails) await engine.docker.waitExit(id, signal);
+      },
+      async restartUnlessStopped(id, signal) {
+        during.push(one.held.length);
+        await engine.docker.restartUnlessStopped(id, signal);
+      },
+    });
+    const product = one.begin(asked(), 1);
+    await (fails ? expect(product).rejects.toThrow() : product);
+    expect(during).toEqual(fails ? [1] : [1, 0]);
+    expect(one.held).toEqual([]);
+  },
+);
 
 it('an image that is removed right after its pull is pulled again, and its configuration still counts', async () => {
   const configs = [null, null, { ...PLAIN_IMAGE, cmd: [], entrypoint: [] }];

@@ -1184,6 +1184,7 @@ describe('a container that does not serve', () => {
     for (const [first, detail] of [
       [{ ...running, state: 'exited', host_port: null }, 'its container is exited'],
       [{ ...running, health: fails }, 'the HEALTHCHECK of its image fails: no answer'],
+      [{ ...running, probe: fails }, 'it does not answer: no answer'],
       [null, 'its container is missing'],
     ] as const) {
       const plan = seen(first);

@@ -48,7 +48,7 @@ const ON_NODE: readonly Cell<InstanceItem>[] = [
   },
   stateColumn,
   sinceColumn,
-  { ...detailColumn, wide: true },
+  detailColumn,
 ];
 
 export const InstancesOnNode = ({ instances }: { instances: readonly InstanceItem[] }) => (

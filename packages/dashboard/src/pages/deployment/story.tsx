@@ -35,6 +35,12 @@ const Events = ({ deployment: { events, story_removed_at } }: { deployment: Depl
         {events.map((event, index) => (
           <li key={index}>
             <time className="when" dateTime={event.at} title={exactTime(event.at)}>
+              {isNewDay(event, events[index - 1]) && (
+                <>
+                  {dayOf(event)}
+                  <br />
+                </>
+              )}
               {exactTime(event.at).slice(11, 19)}
             </time>
             {/* Leave out the failure message here, because the note above shows it in full. */}
@@ -47,6 +53,11 @@ const Events = ({ deployment: { events, story_removed_at } }: { deployment: Depl
     )}
   </Panel>
 );
+
+const dayOf = ({ at }: DeploymentEvent): string => exactTime(at).slice(0, 10);
+/** A failover can follow days after the deployment, so the first event of a later day has its date. */
+const isNewDay = (event: DeploymentEvent, before: DeploymentEvent | undefined): boolean =>
+  before !== undefined && dayOf(event) !== dayOf(before);
 
 /** Kinds of events about the route change. They prove that no request was lost. */
 const OF_SWITCH: ReadonlySet<string> = new Set([
