@@ -69,6 +69,9 @@ export function withRelease(changelog: string, version: string, date: string): s
 /** The name of the image, which has the version as its tag. */
 const IMAGE = /(\bberth:)(\d+\.\d+\.\d+)(\b)/g;
 
+/** The name of the Debian package. */
+const PACKAGE = /(\bberth_)(\d+\.\d+\.\d+)(_amd64\.deb)/g;
+
 /** Files that have the version, with the pattern before and after the number. */
 export const VERSION_FILES: readonly (readonly [glob: string, pattern: RegExp])[] = [
   ['package.json', /^( {2}"version": ")([^"]+)(",)$/gm],
@@ -77,6 +80,7 @@ export const VERSION_FILES: readonly (readonly [glob: string, pattern: RegExp])[
   ['packages/wire/src/version.ts', /^(export const BERTH_VERSION = ')([^']+)(';)$/gm],
   ['deploy/{compose.yml,compose/env.example,Dockerfile}', IMAGE],
   ['docs/{compose,artefacts}.md', IMAGE],
+  ['docs/{packages,install}.md', PACKAGE],
   ['packages/agent/src/link/registration.ts', /^(export const AGENT_VERSION = ')([^']+)(';)$/gm],
 ];
 
