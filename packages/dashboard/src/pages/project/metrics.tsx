@@ -93,8 +93,7 @@ export function Metrics({ project }: { project: Project }) {
             {answer.truncated && <Note>Only the newest points of this range are shown.</Note>}
             {answer.points.length === 0 ? (
               <Empty>
-                No points {chosen === null ? '' : `of instance #${chosen} `}in this range. A running
-                container gives one a minute.
+                {`No points ${chosen === null ? '' : `of instance #${chosen} `}in this range. A running container gives one a minute.`}
               </Empty>
             ) : (
               <Charts answer={answer} />
