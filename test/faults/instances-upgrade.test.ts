@@ -174,9 +174,7 @@ describe.skipIf(reason !== undefined)(
         await useAgents(release.root);
         await registered();
         expect((await containers()).toSorted()).toEqual(before.toSorted());
-        console.log(
-          `instances beside agents of the release: ${JSON.stringify((await see()).instances.map(({ number, state, detail }) => ({ number, state, detail })))}`,
-        );
+        await serves(2);
       },
       3 * MINUTE,
     );

@@ -32,6 +32,7 @@ import {
   type InstanceRecord,
   isContainerOf,
   isOwnContainer,
+  withInstanceLabel,
 } from '../domain/deployments/instance.ts';
 import { advance, request, stop } from './deployment.ts';
 import { isExpectedThere, isInstanceAsExpected } from './observed-instance.ts';
@@ -504,7 +505,9 @@ async function observed(
   const reported = new Map<string, ObservedContainer>();
   const others: { d: DeploymentRecord; container: ObservedContainer }[] = [];
   for (const d of known) {
-    const containers = byDeployment.get(d.id) ?? [];
+    const containers = (byDeployment.get(d.id) ?? []).map((c) =>
+      withInstanceLabel(c, d, instancesOf(d)),
+    );
     const own = containers.filter((c) => isOwnContainer(d, c));
     // Several containers can have the label of one deployment. Prefer the container that the
     // deployment started.

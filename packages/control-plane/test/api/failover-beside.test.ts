@@ -138,6 +138,25 @@ describe('beside a drain', () => {
   });
 });
 
+describe('beside an agent of 0.2.0', () => {
+  it('which does not report the label of an instance, the first one stays', async () => {
+    await silence(other);
+    await answers();
+    expect(await rows()).toEqual(['1 serving node-2', '1 lost node-1']);
+    const labels = { 'berth.project': project, 'berth.deployment': deployment };
+    const container = { name: 'svc-shop', labels, host_port: 33_000, state: 'running' };
+    const containers = [{ ...container, id: 'k9' }];
+    await register(api, agent(2, { capabilities: [], containers }));
+    api.pass(60 * SECOND);
+    await register(api, agent(2, { capabilities: [], containers }));
+    const removals = (await tasksOf(other)).flatMap(({ payload }) =>
+      'remove' in payload ? (payload.remove as unknown[]) : [],
+    );
+    expect(removals).toEqual([]);
+    expect(await rows()).toEqual(['1 serving node-2', '1 lost node-1']);
+  });
+});
+
 describe('beside a renamed machine', () => {
   it('the machine returns with another name before the replacement answers', async () => {
     await silence(other);

@@ -57,6 +57,26 @@ export const unlabelledNumber = (
 export const instanceLabel = ({ labels }: Pick<ObservedContainer, 'labels'>): string | null =>
   labels[LABELS.instance] ?? null;
 
+/**
+ * Returns the container with the label of its instance. An agent of 0.2.0 does not report this
+ * label, but the id of a container tells the instance too.
+ */
+export function withInstanceLabel<C extends Pick<ObservedContainer, 'id' | 'labels'>>(
+  container: C,
+  d: Pick<DeploymentRecord, 'container_id' | 'instance_id'>,
+  others: readonly Pick<InstanceRecord, 'container_id' | 'id' | 'labelled'>[],
+): C {
+  const { id, labels } = container;
+  if (id === undefined || instanceLabel(container) !== null) return container;
+  const label =
+    id === d.container_id
+      ? ownLabel(d)
+      : (others.find((one) => one.labelled && one.container_id === id)?.id ?? null);
+  return label === null
+    ? container
+    : { ...container, labels: { ...labels, [LABELS.instance]: label } };
+}
+
 /** Returns whether the container is that of the first instance of the deployment. */
 export const isOwnContainer = (
   d: Pick<DeploymentRecord, 'id' | 'instance_id'>,
