@@ -21,7 +21,10 @@ export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: numb
   const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
   const leases = await leasesOf(tx, rows, nodes, leaseMs);
-  return { memory: new Map(memory), leases: [...leases, ...withoutLease(leases, nodes)] };
+  return {
+    memory: new Map(memory),
+    leases: [...leases, ...(await withoutLease(tx, leases, nodes))],
+  };
 }
 
 /**
@@ -123,29 +126,37 @@ const removedBy = (payload: string): Removed[] =>
 
 /**
  * Returns the devices of reported containers that have no lease: their machine has registered as
- * another node, or its node was deleted.
+ * another node, or its node was deleted. One that has ended can start again with its engine, but
+ * not the one of a stopped project.
  */
-const withoutLease = (
+async function withoutLease(
+  tx: Tx,
   leases: readonly DeviceLease[],
   nodes: readonly NodeRecord[],
-): DeviceLease[] =>
-  nodes.flatMap(({ id: node_id, containers }) =>
+): Promise<DeviceLease[]> {
+  const isLeased = (node_id: string, { kind, name }: { kind: string; name: string }): boolean =>
+    leases.some((one) => one.node_id === node_id && one.kind === kind && one.name === name);
+  const unleased = nodes.flatMap(({ id: node_id, containers }) =>
     containers.flatMap(({ labels, state }) =>
       devicesIn(labels)
-        .filter(
-          ({ kind, name }) =>
-            state === 'running' &&
-            !leases.some(
-              (one) => one.node_id === node_id && one.kind === kind && one.name === name,
-            ),
-        )
-        .map((device) => {
-          const holder = holderIn(labels);
-          const none = { returns_to: null, returns_to_instance: null };
-          return { ...device, ...holder, ...none, node_id, holders: [holder] };
-        }),
+        .filter((device) => !isLeased(node_id, device))
+        .map((device) => ({ node_id, state, device, holder: holderIn(labels) })),
     ),
   );
+  if (unleased.length === 0) return [];
+  const deployments = await tx
+    .selectFrom('deployments')
+    .select(['id', 'status', 'stopped_first', 'health_status'])
+    .where('id', 'in', [...new Set(unleased.map(({ holder }) => holder.deployment_id))])
+    .execute();
+  const resting = new Set(deployments.filter(isResting).map(({ id }) => id));
+  return unleased
+    .filter(({ state, holder }) => state === 'running' || !resting.has(holder.deployment_id))
+    .map(({ node_id, device, holder }) => {
+      const none = { returns_to: null, returns_to_instance: null };
+      return { ...device, ...holder, ...none, node_id, holders: [holder] };
+    });
+}
 
 type Labels = NodeRecord['containers'][number]['labels'];
 const holderIn = (labels: Labels): Holder => ({

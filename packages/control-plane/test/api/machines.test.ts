@@ -16,6 +16,7 @@ beforeAll(async () => {
     memory_bytes: 1e9,
     labels: { zone: 'a', disk: 'ssd' },
     devices: { [GPU]: ['0'] },
+    containers: [],
     capabilities: ['devices'],
   });
 }, 60_000);
@@ -98,6 +99,7 @@ test('a deployment gets its device, and another one waits for it', async () => {
     role: 'deploy',
     memory_bytes: 1e9,
     devices: { [GPU]: ['0'] },
+    containers: [],
     capabilities: ['devices'],
   };
   await register(own, machine);

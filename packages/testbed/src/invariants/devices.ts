@@ -3,11 +3,14 @@ import type { HistoryFacts } from './facts.ts';
 
 export function checkDevices({ history, broken }: HistoryFacts): void {
   const users = new Map<string, string>();
+  const byHand = new Set<string>();
   for (const e of history) {
     if (e.type !== 'container') continue;
     const runs = e.change === 'started' || e.change === 'moved';
     // A person can start any container with the engine's own command. Berth stops it again.
-    if (runs && e.cause === 'hand') continue;
+    if (e.change === 'started' && e.cause === 'hand') byHand.add(e.container);
+    else if (e.change === 'started') byHand.delete(e.container);
+    if (runs && byHand.has(e.container)) continue;
     for (const device of e.devices ?? []) {
       const user = users.get(device);
       if (!runs) {

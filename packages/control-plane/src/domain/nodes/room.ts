@@ -123,20 +123,25 @@ function heldDevices(
   return held;
 }
 
-/** Returns the names of the free devices of a kind, in the order of the node. */
+/**
+ * Returns the names of the free devices of a kind, in the order of the node. A node that has never
+ * listed its containers has none: a machine that registers as a new node can have containers.
+ */
 export const freeDevices = (
-  { devices }: Pick<NodeRecord, 'devices'>,
+  { devices, observed_at }: Pick<NodeRecord, 'devices' | 'observed_at'>,
   kind: string,
   held: Held,
 ): readonly string[] =>
-  (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
+  observed_at === null
+    ? []
+    : (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
 
 /**
  * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
  * the version that stops first. `taken`: leases that other containers take in the same plan.
  */
 export function devicesToTake(
-  node: Pick<NodeRecord, 'id' | 'devices'>,
+  node: Pick<NodeRecord, 'id' | 'devices' | 'observed_at'>,
   holder: Holder,
   needs: MachineNeeds,
   {
