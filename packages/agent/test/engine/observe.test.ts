@@ -15,7 +15,8 @@ it('toObserved keeps only the labels of Berth, and no port of a stopped containe
   expect(toObserved(container({ state: 'exited' })).host_port).toBeNull();
 });
 
-it('a check that flaps does not register without end', async () => {
+/** Watches an engine whose events the test emits. */
+async function watched(times: { healthMs?: number; steadyMs?: number }) {
   let changes = 0;
   const ending = new AbortController();
   const stream = Promise.withResolvers<(action: string, id: string) => void>();
@@ -30,46 +31,38 @@ it('a check that flaps does not register without end', async () => {
   const watch = {
     onChange: () => void (changes += 1),
     onBroken: () => undefined,
-    healthMs: 3_600_000,
+    ...times,
   };
   const watching = watchContainers(docker, watch, ending.signal, silentLogger());
-  const emit = await stream.promise;
+  return {
+    emit: await stream.promise,
+    changes: () => changes,
+    async end() {
+      ending.abort();
+      await watching;
+    },
+  };
+}
+
+it('a check that flaps does not register without end', async () => {
+  const { emit, changes, end } = await watched({ healthMs: 3_600_000 });
   emit('health_status: unhealthy', 'c');
-  await until('the first change', () => changes === 1, 5_000);
+  await until('the first change', () => changes() === 1, 5_000);
   for (let i = 0; i < 50; i += 1)
     emit(`health_status: ${i % 2 === 0 ? 'healthy' : 'unhealthy'}`, 'c');
   emit('start', 'c');
-  await until('the start', () => changes === 2, 5_000);
-  ending.abort();
-  await watching;
-  expect(changes).toBe(2);
+  await until('the start', () => changes() === 2, 5_000);
+  await end();
+  expect(changes()).toBe(2);
 });
 
 it('a container that started is reported again when it has run for a while', async () => {
-  let changes = 0;
-  const ending = new AbortController();
-  const stream = Promise.withResolvers<(action: string, id: string) => void>();
-  const docker = {
-    events: (_: unknown, onEvent: (action: string, id: string) => void) => {
-      stream.resolve(onEvent);
-      return new Promise((_done, reject) =>
-        ending.signal.addEventListener('abort', () => reject(new Error('ended'))),
-      );
-    },
-  } as unknown as Docker;
-  const watch = {
-    onChange: () => void (changes += 1),
-    onBroken: () => undefined,
-    steadyMs: 300,
-  };
-  const watching = watchContainers(docker, watch, ending.signal, silentLogger());
-  const emit = await stream.promise;
+  const { emit, changes, end } = await watched({ steadyMs: 300 });
   emit('die', 'c');
   emit('start', 'c');
-  await until('the start', () => changes === 1, 5_000);
-  await until('the report of the container that runs on', () => changes === 2, 5_000);
-  ending.abort();
-  await watching;
+  await until('the start', () => changes() === 1, 5_000);
+  await until('the report of the container that runs on', () => changes() === 2, 5_000);
+  await end();
 });
 
 it('watchContainers debounces events and reopens the stream', async () => {

@@ -6,7 +6,6 @@
  * the first one lack room, they start after the switch. With `replace: rolling` set by a person, the
  * deployment is refused instead. Pure.
  */
-import { defined } from '@berth/kit/defined';
 import { type InstanceRecord, ownLabel } from '../domain/deployments/instance.ts';
 import { choose, type Choice, type Question } from '../domain/nodes/placement.ts';
 import { isNoSpace, refusalText } from '../domain/nodes/refusal.ts';
@@ -32,9 +31,7 @@ import { isAtRest, isProjectStopped } from './stop.ts';
 const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
   facts.live.find((o) => o.status === 'running') ?? null;
 
-/**
- * Returns the running version if its container has stopped before the new one starts, else null.
- */
+/** Returns the containers of the running version that stop before the new one starts. */
 export const freedFor = (draft: Draft, d: DeploymentRecord): Freed[] =>
   d.settings.replace === 'recreate' ? freedOf(draft, runningOf(draft)) : [];
 
@@ -54,11 +51,10 @@ function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
 }
 
 export const machineOf = (
-  { facts }: Draft,
+  draft: Draft,
   d: DeploymentRecord,
   freed: readonly Freed[],
-): MachineNeeds | null =>
-  machineNeeds(d.settings, facts.room ?? NO_ROOM_TAKEN, { own: firstOf(d), freed });
+): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: firstOf(d), freed });
 
 /** The container of the first instance gets no label of an instance when it starts. */
 const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
@@ -73,7 +69,7 @@ export const machineOfOther = (
   freed: readonly Freed[] = [],
 ): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: null, freed });
 
-/** Returns the room without what other instances take in this plan. */
+/** Returns what is held, with what other instances take in this plan. */
 function roomWithPlan({ facts, plan: { takeMemory: bytes = [], takeDevices: takes = [] } }: Draft) {
   const room = facts.room ?? NO_ROOM_TAKEN;
   if (bytes.length === 0 && takes.length === 0) return room;
@@ -183,7 +179,6 @@ export function takeRoom(
     devicesToTake(node, firstOf(d), machine, {
       leases: room.leases,
       freed: freedHere,
-      ...defined({ taken: draft.plan.takeDevices }),
     }),
   );
 }
@@ -215,7 +210,6 @@ export function takeRoomOfOther(
     devicesToTake(node, { deployment_id: d.id, instance_id }, machine, {
       leases: room.leases,
       freed: [],
-      ...defined({ taken: draft.plan.takeDevices }),
     }),
   );
 }

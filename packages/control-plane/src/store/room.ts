@@ -6,7 +6,14 @@ import { defined } from '@berth/kit/defined';
 import type { RetirePayload } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
-import type { DeviceLease, DeviceTake, Holder, Room } from '../domain/nodes/room.ts';
+import { instanceLabel } from '../domain/deployments/instance.ts';
+import {
+  isSameHolder,
+  type DeviceLease,
+  type DeviceTake,
+  type Holder,
+  type Room,
+} from '../domain/nodes/room.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
@@ -137,10 +144,15 @@ async function withoutLease(
   const isLeased = (node_id: string, { kind, name }: { kind: string; name: string }): boolean =>
     leases.some((one) => one.node_id === node_id && one.kind === kind && one.name === name);
   const unleased = nodes.flatMap(({ id: node_id, containers }) =>
-    containers.flatMap(({ labels, state }) =>
-      devicesIn(labels)
+    containers.flatMap((container) =>
+      devicesIn(container)
         .filter((device) => !isLeased(node_id, device))
-        .map((device) => ({ node_id, state, device, holder: holderIn(labels) })),
+        .map((device) => ({
+          node_id,
+          state: container.state,
+          device,
+          holder: holderIn(container),
+        })),
     ),
   );
   if (unleased.length === 0) return [];
@@ -158,23 +170,17 @@ async function withoutLease(
     });
 }
 
-type Labels = NodeRecord['containers'][number]['labels'];
-const holderIn = (labels: Labels): Holder => ({
-  deployment_id: labels[LABELS.deployment] ?? '',
-  instance_id: labels[LABELS.instance] ?? null,
+type Container = Pick<NodeRecord['containers'][number], 'labels'>;
+const holderIn = (container: Container): Holder => ({
+  deployment_id: container.labels[LABELS.deployment] ?? '',
+  instance_id: instanceLabel(container),
 });
 /** `vendor.com/gpu=0,vendor.com/gpu=1` */
-const devicesIn = (labels: Labels): { kind: string; name: string }[] =>
+const devicesIn = ({ labels }: Container): { kind: string; name: string }[] =>
   (labels[LABELS.devices] ?? '').split(',').flatMap((device) => {
     const [kind = '', name] = device.split('=');
     return name === undefined ? [] : [{ kind, name }];
   });
-
-const isContainerOf =
-  ({ deployment_id, instance_id }: Holder) =>
-  ({ labels }: NodeRecord['containers'][number]): boolean =>
-    labels[LABELS.deployment] === deployment_id &&
-    (labels[LABELS.instance] ?? null) === instance_id;
 
 /** Returns the leases with the deployments whose container may have the device. */
 async function leasesOf(
@@ -208,7 +214,8 @@ async function leasesOf(
     .groupBy(['deployment_id', 'node_id'])
     .execute();
   const removing = await beingRemoved(tx, null, []);
-  const mayHave = ({ deployment_id: id, instance_id: label }: Holder, nodeId: string): boolean => {
+  const mayHave = (holder: Holder, nodeId: string): boolean => {
+    const { deployment_id: id, instance_id: label } = holder;
     const d = deployments.find((one) => one.id === id);
     if (d === undefined) return false;
     const isFirst = d.node_id === nodeId && d.instance_id === label;
@@ -221,9 +228,10 @@ async function leasesOf(
     if (instances.some(isOther)) return true;
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
-    const isHere = isContainerOf({ deployment_id: id, instance_id: label });
     const hasEnded = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
-    if (node.containers.some((one) => isHere(one) && !hasEnded(one.state))) return true;
+    const isHere = (one: NodeRecord['containers'][number]): boolean =>
+      isSameHolder(holderIn(one), holder) && !hasEnded(one.state);
+    if (node.containers.some(isHere)) return true;
     const isRemoved = (one: (typeof removing)[number]): boolean =>
       one.node_id === nodeId &&
       one.deployment_id === id &&

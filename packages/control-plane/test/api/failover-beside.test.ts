@@ -1,9 +1,7 @@
 /** A failover beside something else that happens to the project or the node. */
-import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
-import { failover } from '../../src/loops/failover.ts';
 import { createWorld, type World } from './deployed.ts';
+import { runFailover } from './failover-loop.ts';
 import { type Api, createApi, createProject, register, tick } from './harness.ts';
 
 const SECOND = 1_000;
@@ -40,13 +38,7 @@ async function silence(...polling: string[]): Promise<void> {
     api.pass(5 * SECOND);
     for (const node_id of polling) await api.call('agentTasks', { query: { node_id, wait: 0 } });
   }
-  await failover({
-    failover: createFailoverWatch({ ...api, nodes: api.stores.nodes, now: Date.now }),
-    instances: api.stores.instances,
-    driver: api.driver,
-    log: silentLogger(),
-    monotonic: () => 0,
-  })(new AbortController().signal);
+  await runFailover(api);
 }
 type Task = { id: string; kind: string; deployment_id: string; payload: object };
 type Shown = {

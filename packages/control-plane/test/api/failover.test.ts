@@ -1,9 +1,7 @@
 /** Beats of agents, silent nodes, the brake, and the failover that a person requests. */
-import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
-import { failover } from '../../src/loops/failover.ts';
 import { createWorld, type World } from './deployed.ts';
+import { runFailover } from './failover-loop.ts';
 import { AGENT_SECRET, type Api, createApi, createProject, register, rulesOf } from './harness.ts';
 
 let api: Api;
@@ -38,14 +36,7 @@ const failoverOf = async (id: string) =>
 const request = (id: string, body?: object, as: 'admin' | 'developer' = 'admin') =>
   api.call('failoverNode', { params: { id }, as, ...(body === undefined ? {} : { body }) });
 /** Runs the loop once. */
-const runLoop = () =>
-  failover({
-    failover: createFailoverWatch({ ...api, nodes: api.stores.nodes, now: Date.now }),
-    instances: api.stores.instances,
-    driver: api.driver,
-    log: silentLogger(),
-    monotonic: () => 0,
-  })(new AbortController().signal);
+const runLoop = () => runFailover(api);
 const deploymentOf = async (id: string) =>
   (await api.call('getDeployment', { params: { id } })).json as {
     node_id: string;

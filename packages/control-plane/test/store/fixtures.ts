@@ -1,4 +1,5 @@
 /** A real database in a temporary folder for each test, and records for plans. */
+import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -291,6 +292,30 @@ export const routeOf = (
   host_port: 32_768,
   published_at: NOW,
   ...more,
+});
+
+/** A further instance that serves. */
+export const instanceOf = (
+  project: ProjectRecord,
+  id: string,
+  deployment_id: string,
+  node_id = 'n2',
+): InstanceRecord => ({
+  id,
+  project_id: project.id,
+  deployment_id,
+  process: 'web',
+  number: 2,
+  state: 'serving',
+  labelled: true,
+  node_id,
+  host_port: 2,
+  container_id: 'c',
+  detail: null,
+  losses: [],
+  placement: null,
+  since: NOW,
+  created_at: NOW,
 });
 
 /**

@@ -1,7 +1,6 @@
 /** Repair of the tables after a version of Berth that does not know instances. */
 import { expect, test } from 'vitest';
-import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
-import { commit, deploymentIn, NOW, open, projectIn, routeOf } from './fixtures.ts';
+import { commit, deploymentIn, instanceOf, open, projectIn, routeOf } from './fixtures.ts';
 
 test('repair removes instances of ended deployments, and servers of a route that are not its instances', async () => {
   const stores = await open();
@@ -11,30 +10,13 @@ test('repair removes instances of ended deployments, and servers of a route that
     ['d2', 'running'],
   ] as const)
     await deploymentIn(stores, project, id, { status, node_id: 'n1', host_port: 1 });
-  const instance = (id: string, deployment_id: string): InstanceRecord => ({
-    id,
-    project_id: project.id,
-    deployment_id,
-    process: 'web',
-    number: 2,
-    state: 'serving',
-    labelled: true,
-    node_id: 'n2',
-    host_port: 2,
-    container_id: 'c',
-    detail: null,
-    losses: [],
-    placement: null,
-    since: NOW,
-    created_at: NOW,
-  });
   const server = (instance_id: string) => ({
     instance_id,
     node_id: 'n2',
     host_ip: '10.0.0.2',
     host_port: 2,
   });
-  const [kept, left] = [instance('kept', 'd2'), instance('left', 'd1')];
+  const [kept, left] = [instanceOf(project, 'kept', 'd2'), instanceOf(project, 'left', 'd1')];
   const route = {
     ...routeOf(project, 'd2', 'n1'),
     servers: [server('left'), server('kept'), server('unknown')],

@@ -1,7 +1,6 @@
 /** Memory and devices that deployments have on nodes, and the labels of admins. */
 import { expect, test } from 'vitest';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import type { DeviceTake, Holder } from '../../src/domain/nodes/room.ts';
 import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
@@ -10,6 +9,7 @@ import {
   commit,
   deploymentIn,
   freshPath,
+  instanceOf,
   nodeIn,
   NOW,
   open,
@@ -211,30 +211,12 @@ test('a lease is free when its deployment has ended and its node reports no cont
   expect(await holders()).toEqual([[]]);
 });
 
-const instanceIn = (project: ProjectRecord, node_id: string): InstanceRecord => ({
-  id: 'i2',
-  project_id: project.id,
-  deployment_id: 'd',
-  process: 'web',
-  number: 2,
-  state: 'serving',
-  labelled: true,
-  node_id,
-  host_port: 2,
-  container_id: 'c',
-  detail: null,
-  losses: [],
-  placement: null,
-  since: NOW,
-  created_at: NOW,
-});
-
 test('each instance has its own lease: the end of one frees only its device', async () => {
   const { stores, path, project, nodeId } = await scene();
   await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
   const second = { deployment_id: 'd', instance_id: 'i2' };
   await commit(stores, project.id, {
-    instances: [{ put: instanceIn(project, nodeId) }],
+    instances: [{ put: instanceOf(project, 'i2', 'd', nodeId) }],
     takeDevices: [take(nodeId, 'd'), { ...take(nodeId, 'd', { name: '1' }), ...second }],
   });
   const holders = async () => (await stores.nodes.room()).leases.map((one) => one.holders);

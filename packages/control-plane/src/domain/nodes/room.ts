@@ -87,7 +87,7 @@ export function machineNeeds(
   };
 }
 
-const isSameHolder = (a: Holder, b: Holder): boolean =>
+export const isSameHolder = (a: Holder, b: Holder): boolean =>
   a.deployment_id === b.deployment_id && a.instance_id === b.instance_id;
 const isFreed = (freed: readonly Freed[], holder: Holder, nodeId: string): boolean =>
   freed.some(({ id, node_id }) => id === holder.deployment_id && node_id === nodeId);
@@ -138,29 +138,24 @@ export const freeDevices = (
 
 /**
  * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
- * the version that stops first. `taken`: leases that other containers take in the same plan.
+ * the version that stops first.
  */
 export function devicesToTake(
   node: Pick<NodeRecord, 'id' | 'devices' | 'observed_at'>,
   holder: Holder,
   needs: MachineNeeds,
-  {
-    leases,
-    freed,
-    taken = [],
-  }: { leases: readonly DeviceLease[]; freed: readonly Freed[]; taken?: readonly DeviceTake[] },
+  { leases, freed }: { leases: readonly DeviceLease[]; freed: readonly Freed[] },
 ): DeviceTake[] {
   const rowOf = (kind: string, name: string): DeviceLease | undefined =>
     leases.find((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   const freedHolder = (row: DeviceLease | undefined): Holder | undefined =>
     row?.holders.find((one) => isFreed(freed, one, node.id));
-  const isTaken = (kind: string, name: string): boolean =>
-    taken.some((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
     freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
-      .filter((name) => !isTaken(kind, name))
-      .map((name) => ({ name, row: rowOf(kind, name) }))
-      .map(({ name, row }) => ({ name, row, old: freedHolder(row) }))
+      .map((name) => {
+        const row = rowOf(kind, name);
+        return { name, row, old: freedHolder(row) };
+      })
       .toSorted((a, b) => Number(b.old !== undefined) - Number(a.old !== undefined))
       .slice(0, count)
       .map(({ name, row, old }) => ({
