@@ -28,7 +28,7 @@ import { createCopyRate } from './copy-rate.ts';
 import { makePrivate } from '../file-system.ts';
 import { createEvict, type Evict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
-import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
+import { createSweepMounts, type SweepMounts, type SweepMountsDeps } from './sweep-mounts.ts';
 import { createRecopyable } from './recopyable.ts';
 import { createLayout } from './layout.ts';
 import { createMounts } from './mounts.ts';
@@ -48,6 +48,7 @@ export type DatasetPartsOptions = {
   client: Client;
   storage: StorageMeter;
   listContainers: ListNodeContainers;
+  listRuns: SweepMountsDeps['listRuns'];
   log: Logger;
   /** The setting SVC_ROOT; the folder is created if it does not exist. */
   root: string;
@@ -128,6 +129,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     work,
     agent: options.agent,
     listContainers: options.listContainers,
+    listRuns: options.listRuns,
     keepReleases: options.keepReleases,
     deploymentsInUse,
   });
