@@ -132,7 +132,7 @@ const endText = ({ exit_code, out_of_memory }: RunResult): string =>
 
 /** The container stays until the report is accepted: a later attempt reads its exit code again. */
 const ended = (deps: RunDeps, { task }: Attempt, result: RunResult): Product => ({
-  report: { status: 'completed', result: { ...result } },
+  report: { status: 'completed', result: { ...result } as Record<string, unknown> },
   // Another attempt has the task and reports the same container.
   discard: nothingToDiscard,
   accepted: () => removeRun(deps, task),

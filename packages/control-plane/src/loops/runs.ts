@@ -70,6 +70,7 @@ export const runs =
         await advanceRun(deps, run, projects.get(run.project_id), uptime);
       } catch (err) {
         // Continue with the other runs. The next round tries again.
+        console.log(err);
         deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
       }
     }
