@@ -40,8 +40,15 @@ describe.skipIf(reason !== undefined)(
         body: { value: 'correct-horse-battery' },
       });
       expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
-      token = (await berth.api.call('createToken', { body: { name: 'ci', role: 'developer' } }))
-        .token;
+      token = (
+        await berth.api.call('createToken', {
+          body: {
+            name: 'ci',
+            role: 'developer',
+            expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+          },
+        })
+      ).token;
       await mkdir(join(world.dir, 'home'), { recursive: true });
     }, 240_000);
     afterAll(() => world?.stop());
@@ -56,7 +63,7 @@ describe.skipIf(reason !== undefined)(
             env: {
               PATH: process.env['PATH'],
               HOME: join(world.dir, 'home'),
-              BERTH_URL: world.berth.publicUrl,
+              BERTH_URL: world.berth.url,
               BERTH_TOKEN: token,
             },
           },
@@ -85,7 +92,7 @@ describe.skipIf(reason !== undefined)(
       ]);
       return stdout.split('\n').filter((id) => id !== '');
     };
-    const untilPrinted = (run: Run, text: string): Promise<void> =>
+    const untilPrinted = (run: Run, text: string): Promise<unknown> =>
       waitFor(`the run prints ${text}`, async () => (await output(run)).includes(text), {
         deadlineMs: 60_000,
       });

@@ -155,7 +155,7 @@ export type AgentParts = ControlPlaneParts &
     /** Null on a builder. */
     runningProbe: RunningProbe | null;
     buildDigests: BuildDigests;
-    /** What tasks/run.ts and the sweep of old runs share. */
+    /** Shared by tasks/run.ts and the sweep of old runs. */
     runs: Pick<SweepRunsDeps, 'inUse' | 'marks'>;
     sweepRuns: SweepRuns;
   };

@@ -321,7 +321,7 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'start',
   image_health_check_failed: 'correct HEALTHCHECK in the Dockerfile, or the application',
   probe_timeout: 'raise start_seconds of the project for a slow start, or correct the application',
-  command_failed: 'read the output of the command: berth runs logs',
+  command_failed: 'read what the command printed, with berth runs logs',
   command_timeout: 'shorten the command, or raise timeout_seconds of the run',
   command_out_of_memory: 'raise memory_bytes of the run or of the project',
   run_lost:

@@ -24,7 +24,7 @@ export const RUN_STATES = [
 export type RunState = (typeof RUN_STATES)[number];
 export const isOpenRun = (s: RunState): boolean => s === 'pending' || s === 'running';
 
-/** Who requested a run: a schedule of a job, a person, or a deployment with a release command. */
+/** The requesters of runs: the schedule of a job, a person, a deployment with a release command. */
 export const RUN_TRIGGERS = ['schedule', 'person', 'release'] as const;
 export type RunTrigger = (typeof RUN_TRIGGERS)[number];
 

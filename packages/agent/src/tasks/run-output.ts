@@ -1,5 +1,4 @@
 /** Sends the output of a command, and waits for its end. */
-import { failPoint } from '@berth/kit/fail-point';
 import { MAX_LINE } from '@berth/kit/lines';
 import type { Container, Docker } from '../engine/docker.ts';
 import { createBudget } from '../logs/budget.ts';
@@ -48,10 +47,7 @@ export async function untilEnded(
       signal.throwIfAborted();
       // Its last lines were read after it had ended, so they are complete.
       if (hasEnded(before) && problem === null) return before;
-      if (problem === null) {
-        await failPoint('run.output.ended');
-        continue;
-      }
+      if (problem === null) continue;
     }
     await pause(RETRY_MS, signal);
   }

@@ -14,7 +14,6 @@
  * lease, or whose agent stops, leaves the container: the next attempt goes on with it, and
  * sweep-runs.ts removes it if no task wants it.
  */
-import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import { FAILURES } from '@berth/wire/errors';
 import type { RunResult } from '@berth/wire/run-payload';
@@ -95,16 +94,17 @@ export const createRunHandler =
 
 async function execute(deps: RunDeps, attempt: Attempt): Promise<Product> {
   const { task, context } = attempt;
-  const id = (await adopt(deps, attempt)) ?? (await start(deps, attempt));
+  const adopted = await adopt(deps, attempt);
+  const id = adopted ?? (await start(deps, attempt));
   if (typeof id === 'number') return ended(deps, attempt, { exit_code: id, out_of_memory: false });
-  const container = await untilStopped(deps, attempt, id);
+  const { container, isLate } = await untilStopped(deps, attempt, id);
   if (context.signal.aborted) {
     await removeRun(deps, task);
     throw context.signal.reason;
   }
   const result = { exit_code: container.exitCode, out_of_memory: container.oomKilled };
   const { timeout_seconds } = task.payload;
-  if (!hasOverrun(container, timeout_seconds)) {
+  if (!isLate && (adopted === null || !hasOverrun(container, timeout_seconds))) {
     context.logStep('run', endText(result));
     return ended(deps, attempt, result);
   }
@@ -117,8 +117,8 @@ async function execute(deps: RunDeps, attempt: Attempt): Promise<Product> {
 }
 
 /**
- * Tells whether the command ran until its time limit. The times of the engine tell it also to an
- * attempt that finds the container stopped.
+ * Tells whether an earlier attempt stopped the command at its time limit, by the times of the
+ * engine.
  */
 const hasOverrun = ({ startedAt, finishedAt }: Container, seconds: number): boolean =>
   startedAt !== null &&
@@ -172,10 +172,8 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
   try {
     const id = await docker.createCommand(await specOf(deps, attempt), context.signal);
     await marks.add(run_id);
-    await failPoint('run.marked');
     context.signal.throwIfAborted();
     await docker.start(id);
-    await failPoint('run.started');
     return id;
   } catch (error) {
     const code = exitCodeOf(error);
@@ -279,7 +277,11 @@ async function otherMounts(
  * Waits for the end. Stops the command at its time limit and at a cancellation, while its output is
  * still sent. Rejects, and leaves the container, if the agent stops or has lost the lease.
  */
-async function untilStopped(deps: RunDeps, attempt: Attempt, id: string): Promise<Container> {
+async function untilStopped(
+  deps: RunDeps,
+  attempt: Attempt,
+  id: string,
+): Promise<{ container: Container; isLate: boolean }> {
   const { task, context } = attempt;
   const { timeout_seconds, stop_grace_seconds } = task.payload;
   const leaving = new AbortController();
@@ -296,12 +298,16 @@ async function untilStopped(deps: RunDeps, attempt: Attempt, id: string): Promis
   const started = await deps.docker.inspect(id, leaving.signal).catch(() => null);
   const ranMs = started?.startedAt == null ? 0 : Date.now() - Date.parse(started.startedAt);
   const remainingMs = timeout_seconds * 1000 - Math.max(0, ranMs);
+  let isLate = false;
   const timer = setTimeout(
-    () => stop(`the time limit of ${timeout_seconds} s has passed`),
+    () => {
+      isLate = true;
+      stop(`the time limit of ${timeout_seconds} s has passed`);
+    },
     Math.min(MAX_TIMER_MS, Math.max(0, remainingMs)),
   );
   try {
-    return await untilEnded(deps, id, context, leaving.signal);
+    return { container: await untilEnded(deps, id, context, leaving.signal), isLate };
   } finally {
     clearTimeout(timer);
     context.signal.removeEventListener('abort', onAbort);

@@ -30,8 +30,8 @@ export type TaskContext = {
   /** Digest that changes with the name or value of any secret; null without secrets. */
   secretsDigest: string | null;
   /**
-   * Of a run: the engine's time of the last line of the command that the control plane has; null:
-   * none.
+   * Set for a run: the engine's time of the last line of the command that the control plane has;
+   * null: none.
    */
   loggedUntil?: string | null;
   /** Reports the progress of dataset copies. Only the newest report is sent. */

@@ -20,7 +20,7 @@ import { type FakeEngine, startFakeEngine } from '../fake-engine.ts';
 let engine: FakeEngine;
 let folder: string;
 let marks: RunMarks;
-/** What the command does when it is started. */
+/** Plays the command when it is started. */
 let command: (container: Container) => Promise<void>;
 let starts: number;
 let logged: string[];

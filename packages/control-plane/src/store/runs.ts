@@ -2,7 +2,6 @@
  * Runs and their tasks (domain/runs/run-store.ts). A transaction that changes both changes the task
  * first, as a claim does.
  */
-import { failPoint } from '@berth/kit/fail-point';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import type { RunPayload, RunResult } from '@berth/wire/run-payload';
@@ -314,10 +313,8 @@ async function endRunTask(
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
-    await failPoint('run.report.before');
     return task.status;
   });
-  await failPoint('run.report.after');
   return {
     status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
   };

@@ -1,4 +1,4 @@
-/** Routes of runs: commands in containers of their own (docs/runs.md). */
+/** Routes of runs: commands in containers of their own (docs/jobs.md). */
 import { randomUUID } from 'node:crypto';
 import { DEFAULT_RUN_SECONDS, isOpenRun, type Run } from '@berth/wire/run';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';

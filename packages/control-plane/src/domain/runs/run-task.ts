@@ -14,7 +14,7 @@ import type { DatasetVersionRecord, DeploymentRecord, ProjectRecord } from '../p
 import type { SecretRecord } from '../secrets/secrets.ts';
 import type { RunRecord } from './run-store.ts';
 
-/** What a decision about a run reads. `deployment`: the version that serves. */
+/** The data that a decision about a run reads. `deployment`: the version that serves. */
 export type RunFacts = {
   project: Pick<ProjectRecord, 'id' | 'name'>;
   deployment: DeploymentRecord;
