@@ -296,7 +296,8 @@ async function untilStopped(
   if (context.signal.aborted) onAbort();
   else context.signal.addEventListener('abort', onAbort, { once: true });
   const started = await deps.docker.inspect(id, leaving.signal).catch(() => null);
-  const ranMs = started?.startedAt == null ? 0 : Date.now() - Date.parse(started.startedAt);
+  const startedAt = started?.startedAt ?? null;
+  const ranMs = startedAt === null ? 0 : Date.now() - Date.parse(startedAt);
   const remainingMs = timeout_seconds * 1000 - Math.max(0, ranMs);
   let isLate = false;
   const timer = setTimeout(

@@ -191,8 +191,8 @@ async function followRun(cli: Cli, id: string): Promise<Run | null> {
         tries = 0;
         last = event.id ?? last;
         if (event.event === 'line') printLine(cli, event.data as LogLine);
-        const { reason } = event.data as { reason?: string | null };
-        if (event.event === 'state' && reason != null && reason !== told)
+        const { reason = null } = event.data as { reason?: string | null };
+        if (event.event === 'state' && reason !== null && reason !== told)
           cli.say(`waiting: ${safe((told = reason))}`);
         if (event.event === 'end') return await cli.client().call('getRun', { params: { id } });
       }

@@ -70,7 +70,6 @@ export const runs =
         await advanceRun(deps, run, projects.get(run.project_id), uptime);
       } catch (err) {
         // Continue with the other runs. The next round tries again.
-        console.log(err);
         deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
       }
     }
@@ -184,12 +183,12 @@ async function pinnedVersions(deps: Deps, { datasets }: DeploymentRecord) {
   const pins = (datasets ?? []).flatMap(({ dataset_id, version }) =>
     version === null ? [] : [{ dataset_id, version }],
   );
-  const found = await Promise.all(
+  const versions = await Promise.all(
     pins.map(({ dataset_id, version }) =>
       deps.datasets.versionsOf(dataset_id, [version]).catch(() => []),
     ),
   );
-  return found.flat();
+  return versions.flat();
 }
 
 async function offer(

@@ -76,7 +76,7 @@ export async function appendLines(
   const rows = fresh.map((line) => ({ seq: ++seq, ...lineOf(line, now) }));
   await tx
     .insertInto(tables.lines)
-    .values(rows.map((row) => ({ [tables.owner]: owner, ...row }) as NewRow<'log_lines'>))
+    .values(rows.map((row) => ({ [tables.owner]: owner, ...row })))
     .execute();
   const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
   const headAfter = { last_seq: seq, bytes, left_out: head.left_out };
@@ -176,7 +176,7 @@ async function leaveOutMiddle(
     const line = { seq: notice, at: now, stream: 'system', step: null, text };
     await tx
       .insertInto(tables.lines)
-      .values({ [tables.owner]: owner, ...line } as NewRow<'log_lines'>)
+      .values({ [tables.owner]: owner, ...line })
       .execute();
   }
   const remaining = await tx
@@ -227,7 +227,7 @@ async function unseen(
   if (end <= next) return [];
   await tx
     .insertInto(tables.marks)
-    .values({ task_id, attempt, [tables.owner]: owner, next_line: end } as NewRow<'log_marks'>)
+    .values({ task_id, attempt, [tables.owner]: owner, next_line: end })
     .onConflict((oc) => oc.columns(['task_id', 'attempt']).doUpdateSet({ next_line: end }))
     .execute();
   return lines.slice(Math.max(0, next - first));

@@ -88,7 +88,7 @@ function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
       .where('project_id', '=', run.project_id)
       .where('ended_at', 'is', null)
       .executeTakeFirstOrThrow();
-    if (Number(open) >= MAX_OPEN_RUNS)
+    if (open >= MAX_OPEN_RUNS)
       throw new DomainError(
         'too_many_requests',
         `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one`,
@@ -459,7 +459,7 @@ async function sweepRuns(db: Database): Promise<number> {
         .where('id', '=', id)
         .returning('task_id')
         .executeTakeFirst();
-      if (run?.task_id != null)
+      if (run !== undefined && run.task_id !== null)
         await tx.deleteFrom('tasks').where('id', '=', run.task_id).where(isRun).execute();
     });
   return rows.length;
