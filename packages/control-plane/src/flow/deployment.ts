@@ -63,6 +63,7 @@ import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
 import { addressTaken, nodeReplaced, whySilent } from './address-taken.ts';
 import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
+import { creationEnded, endCreation, isCreation } from './creation.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -227,8 +228,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
-      task_reported: leaveEnded,
-      task_lost: leaveEnded,
+      task_reported: runningTaskEnded,
+      task_lost: runningTaskEnded,
     },
   },
 };
@@ -285,6 +286,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
    * removes it itself, and `sweep` removes any container that a later report shows.
    */
   remove_container(draft, d) {
+    endCreation(draft, d);
     const drain = d.status === 'running' || d.route_published_at !== null;
     const except = d.host_port === null ? null : d.node_id;
     endOthers(draft, d, { reason: 'its deployment ended', drain, except });
@@ -1139,6 +1141,7 @@ function rest(draft: Draft, d: DeploymentRecord): void {
 function runningStopped(draft: Draft, d: DeploymentRecord): void {
   for (const instance of draft.instances(d))
     endInstance(draft, d, instance, 'the project is stopped');
+  endCreation(draft, d);
   stopRunning(draft, d);
 }
 
@@ -1230,7 +1233,10 @@ function routeConfirmed(
         names: finalNamesOf(draft, d, id),
         drain,
       });
-  if (old !== undefined) forgetOthers(draft, old);
+  if (old !== undefined) {
+    endCreation(draft, old);
+    forgetOthers(draft, old);
+  }
   if (isAtZero) rest(draft, presentOf(draft, d));
 }
 
@@ -1274,6 +1280,15 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function runningTaskEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  if (isCreation(event.task, d)) creationEnded(draft, d, event);
+  else leaveEnded(draft, d, event);
+}
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
