@@ -7,7 +7,7 @@ import { Command } from './run-payload.ts';
 import { listOf, literals, orNull, Time } from './vocabulary.ts';
 
 /**
- * What happens at a time while an earlier run of the job has not ended: `skip` records the time as
+ * The choices for a time at which an earlier run of the job has not ended: `skip` records the time as
  * skipped, `queue` waits for the end (one at most), `cancel` ends the earlier run.
  */
 export const OVERLAPS = ['skip', 'queue', 'cancel'] as const;

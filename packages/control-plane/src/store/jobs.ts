@@ -185,12 +185,7 @@ async function insertDue(tx: Tx, { not, ...run }: DueRun, now: number): Promise<
           : { ...record, status: not.status, reason: not.reason, ended_at: now },
       ),
     )
-    .onConflict((oc) =>
-      oc
-        .columns(['project_id', 'job', 'scheduled_for'])
-        .where('scheduled_for', 'is not', null)
-        .doNothing(),
-    )
+    .onConflict((oc) => oc.columns(['project_id', 'job', 'scheduled_for']).doNothing())
     .execute();
 }
 

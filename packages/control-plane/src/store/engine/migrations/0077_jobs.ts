@@ -1,5 +1,5 @@
 /** Adds jobs. An earlier version does not know them: nothing starts their runs meanwhile. */
-import { type Kysely, sql } from 'kysely';
+import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
 
@@ -26,8 +26,5 @@ export const jobs = ({ text }: Capabilities): Migration => ({
       .addColumn('updated_at', 'bigint', (c) => c.notNull())
       .addPrimaryKeyConstraint('jobs_primary', ['project_id', 'name'])
       .execute();
-    // A scheduled time has one run or record, also with several control planes.
-    await sql`create unique index runs_scheduled on runs (project_id, job, scheduled_for)
-      where scheduled_for is not null`.execute(db);
   },
 });
