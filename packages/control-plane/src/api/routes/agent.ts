@@ -89,7 +89,7 @@ export type Deps = AccessDeps &
     logs: Pick<LogStore, 'append'>;
     settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
     limits: Limits;
-    driver: Pick<Driver, 'observed' | 'report'>;
+    driver: Pick<Driver, 'configFile' | 'observed' | 'report'>;
     changes: Pick<Changes, 'notify' | 'on'>;
     holds: Pick<Holds, 'begin'>;
     agents: Pick<Agents, 'checkBeat' | 'checkNode' | 'checkRequest' | 'checkTask'>;
@@ -148,6 +148,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentStart', (call) => agentStart(context, call));
   route('agentRenew', (call) => agentRenew(deps, call));
   route('agentLogs', (call) => agentLogs(deps, call), LARGE);
+  route('agentConfigFile', (call) => agentConfigFile(deps, call));
   route('agentComplete', (call) => agentComplete(context, call));
 }
 
@@ -394,6 +395,11 @@ async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'
   await failPoint('logs.after');
   notifyLogs(deps, task);
   return { stored };
+}
+
+async function agentConfigFile(deps: Deps, { params, body, request }: Call<'agentConfigFile'>) {
+  await deps.agents.checkTask(request, params.id);
+  return deps.driver.configFile(params.id, requiredToken(request), body);
 }
 
 async function agentComplete(context: Context, { params, body, request }: Call<'agentComplete'>) {
