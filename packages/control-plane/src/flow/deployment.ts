@@ -21,7 +21,7 @@ import { whyNotProject } from '@berth/wire/can';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Placement } from '@berth/wire/node';
 import { isScaledToZero } from '@berth/wire/project';
-import type { DeployPayload } from '@berth/wire/task';
+import type { DeployPayload, TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
@@ -33,14 +33,17 @@ import {
 } from '../domain/deployments/wait-reason.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import {
+  builtEarlier,
   builtOtherwise,
   commitNeeds,
+  configNeeds,
   ignoredSettings,
   type Need,
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
 import { isWanted, joiningName } from '../domain/deployments/instance.ts';
+import { applyConfigFile, originText } from '../domain/projects/config-file.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
@@ -63,6 +66,7 @@ import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
 import { addressTaken, nodeReplaced, whySilent } from './address-taken.ts';
 import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
+import { creationEnded, endCreation, isCreation } from './creation.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -227,8 +231,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
-      task_reported: leaveEnded,
-      task_lost: leaveEnded,
+      task_reported: runningTaskEnded,
+      task_lost: runningTaskEnded,
     },
   },
 };
@@ -285,6 +289,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
    * removes it itself, and `sweep` removes any container that a later report shows.
    */
   remove_container(draft, d) {
+    endCreation(draft, d);
     const drain = d.status === 'running' || d.route_published_at !== null;
     const except = d.host_port === null ? null : d.node_id;
     endOthers(draft, d, { reason: 'its deployment ended', drain, except });
@@ -509,6 +514,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
     ...commitNeeds(d),
+    ...configNeeds(facts.live.find((o) => o.status === 'running')),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null) return waitForBuilder(draft, d, choice);
@@ -526,6 +532,8 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
       'contract',
       `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`,
     );
+  const earlier = builtEarlier(choice.node);
+  if (earlier !== null) draft.addLine(d, 'contract', earlier);
 }
 
 /**
@@ -562,10 +570,16 @@ function buildReported(
     report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   const other = otherCommit(draft, d, commit);
   if (other !== null) return fail(draft, d, failure('wrong_commit', other));
+  const configured = configure({ ...d, commit }, report, draft.facts.secrets);
+  if ('problem' in configured) return fail(draft, d, failure('config_invalid', configured.problem));
+  const { config } = configured;
+  if (config !== null)
+    draft.addLine(d, 'config', `${originText(config)} sets ${config.keys.join(', ')}`);
   draft.move(
     d,
     'built',
     {
+      ...configured,
       image_tag,
       image_digest: report.image_digest ?? null,
       image_arch: report.arch ?? null,
@@ -577,6 +591,23 @@ function buildReported(
     },
     `built and pushed as ${image_tag}`,
   );
+}
+
+/** Returns the settings of the release: those of the request, and over them those of its file. */
+function configure(
+  d: DeploymentRecord,
+  { config_file }: TaskReport,
+  secrets: Facts['secrets'],
+): Pick<DeploymentRecord, 'settings' | 'config'> | { problem: string } {
+  const unchanged = { settings: d.settings, config: null };
+  if (config_file === undefined) return unchanged;
+  const names = secrets.map(({ name }) => name);
+  const applied = applyConfigFile(config_file, d.settings, names);
+  if ('problem' in applied) return applied;
+  const { settings, keys } = applied;
+  return keys.length === 0
+    ? unchanged
+    : { settings, config: { file: config_file.file, commit: d.commit, keys } };
 }
 
 /**
@@ -1139,6 +1170,7 @@ function rest(draft: Draft, d: DeploymentRecord): void {
 function runningStopped(draft: Draft, d: DeploymentRecord): void {
   for (const instance of draft.instances(d))
     endInstance(draft, d, instance, 'the project is stopped');
+  endCreation(draft, d);
   stopRunning(draft, d);
 }
 
@@ -1232,7 +1264,10 @@ function routeConfirmed(
         names: finalNamesOf(draft, d, id),
         drain,
       });
-  if (old !== undefined) forgetOthers(draft, old);
+  if (old !== undefined) {
+    endCreation(draft, old);
+    forgetOthers(draft, old);
+  }
   if (isAtZero) rest(draft, presentOf(draft, d));
 }
 
@@ -1276,6 +1311,15 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 }
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function runningTaskEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  if (isCreation(event.task, d)) creationEnded(draft, d, event);
+  else leaveEnded(draft, d, event);
+}
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
