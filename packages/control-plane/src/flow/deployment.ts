@@ -1202,6 +1202,8 @@ function routeConfirmed(
   if (!leadsThere(draft, d, event)) return;
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
+  // The project was scaled to 0 during the switch.
+  const isPage = draft.facts.route?.stopped === true;
   if (old !== undefined)
     draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
   draft.move(
@@ -1211,7 +1213,7 @@ function routeConfirmed(
       finished_at: draft.facts.now,
       health: { status: 'healthy', since: draft.facts.now, detail: null },
     },
-    `live: ${servedBy(event.entry_points)} the new route` +
+    `live: ${servedBy(event.entry_points)} ${isPage ? 'the page of the project' : 'the new route'}` +
       (event.note === undefined
         ? ''
         : ` (Berth did not check whether the proxy reaches the node: ${event.note})`),
