@@ -15,6 +15,7 @@ import { createDeployHandler } from './tasks/deploy.ts';
 import { createLookHandler } from './tasks/look.ts';
 import { createMoveHandler } from './tasks/move.ts';
 import { createRetireHandler } from './tasks/retire.ts';
+import { createRunHandler } from './tasks/run.ts';
 import { createSyncHandler } from './tasks/sync.ts';
 import type { RegistryParts } from './tasks/clean.ts';
 import type { Handlers } from './tasks/task.ts';
@@ -134,6 +135,24 @@ export function createHandlers(
       look: git.look,
       lookAtRepository: git.lookAtRepository,
       workspaces: state.workspaces,
+    }),
+    run: createRunHandler({
+      ...parts.runs,
+      docker,
+      images,
+      locks,
+      networks,
+      secretFiles,
+      keepRoom,
+      expectPull: parts.expectPull,
+      pullTimeoutMs: config.PULL_TIMEOUT,
+      arch: parts.engineStatus.arch,
+      prepare: data?.prepare ?? null,
+      volumes,
+      pidsLimit: config.PIDS_LIMIT,
+      defaultMemory: config.DEFAULT_MEMORY,
+      logMaxSize: config.LOG_MAX_SIZE,
+      logMaxFiles: config.LOG_MAX_FILES,
     }),
     clean: createCleanHandler({ registry: cleaning, locks }),
     move: createMoveHandler({

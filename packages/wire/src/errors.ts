@@ -181,6 +181,11 @@ export const FAILURES = {
   image_health_check_failed:
     'The container answers HTTP requests, but the HEALTHCHECK of its image fails',
   probe_timeout: 'The container did not answer an HTTP request in time',
+  // runs
+  command_failed: 'The command ended with an exit code other than 0',
+  command_timeout: 'The command exceeded its time limit and was stopped',
+  command_out_of_memory: 'The command exceeded its memory limit and was killed',
+  run_lost: 'The node was lost after the command might have started',
   // platform
   no_builder: 'No builder node could take the build in time',
   no_deploy_node: 'No deploy node could take the deployment in time',
@@ -316,6 +321,11 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'start',
   image_health_check_failed: 'correct HEALTHCHECK in the Dockerfile, or the application',
   probe_timeout: 'raise start_seconds of the project for a slow start, or correct the application',
+  command_failed: 'read what the command printed, with berth runs logs',
+  command_timeout: 'shorten the command, or raise timeout_seconds of the run',
+  command_out_of_memory: 'raise memory_bytes of the run or of the project',
+  run_lost:
+    'check how far the command came; Berth does not repeat it, because it might have started',
   no_builder: 'look at the builders with berth node list; start one or add one',
   no_room_for_two:
     'remove `replace: rolling` (the old version then stops first), lower the memory limit or the ' +

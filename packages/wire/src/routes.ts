@@ -47,6 +47,7 @@ import {
   TaskReportAnswer,
 } from './task.ts';
 import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
+import { RUN_ROUTES } from './run.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
@@ -346,6 +347,7 @@ export const ROUTES = {
     streams: true,
   },
 
+  ...RUN_ROUTES,
   ...RUNTIME_ROUTES,
   ...HOOK_ROUTES,
 

@@ -7,6 +7,7 @@ import { DatasetMount, DatasetSource, TaskProgress } from './dataset.ts';
 import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { RepositoryLookPayload } from './repository-look.ts';
+import { RunPayload } from './run-payload.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
 import { MovePayload, VolumeMounts } from './volume.ts';
@@ -202,6 +203,7 @@ export type Payload = {
   look: LookPayload | RepositoryLookPayload;
   clean: CleanPayload;
   move: MovePayload;
+  run: RunPayload;
 };
 
 const base = {
@@ -229,6 +231,7 @@ export const Task = Type.Union([
   }),
   Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
   Type.Object({ ...base, kind: Type.Literal('move'), payload: MovePayload }),
+  Type.Object({ ...base, kind: Type.Literal('run'), payload: RunPayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
@@ -254,6 +257,13 @@ export const TaskClaim = Type.Object({
   secrets: Type.Optional(Type.Array(ClaimedSecret)),
   secrets_digest: Type.Optional(
     Type.String({ description: 'changes when a name or a value of `secrets` changes' }),
+  ),
+  logged_until: Type.Optional(
+    Type.String({
+      description:
+        'of a `run` task: the time of the last stored line of the command, as an earlier ' +
+        'attempt sent it',
+    }),
   ),
 });
 export type TaskClaim = Static<typeof TaskClaim>;

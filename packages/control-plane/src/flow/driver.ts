@@ -19,6 +19,7 @@ import type {
   TaskRecord,
 } from '../domain/platform/records.ts';
 import { checkRepositoryReport, isRepositoryLook } from '../domain/git/repository-looks.ts';
+import { runIdOf } from '../domain/runs/run-store.ts';
 import type { FlowStores } from './flow-stores.ts';
 import { isBehind } from './data.ts';
 import {
@@ -357,6 +358,7 @@ async function report(
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
   if (task.kind === 'clean') return reportClean(deps, task, input);
+  if (task.kind === 'run') return reportRun(deps, task, input);
   if (isRepositoryLook(task)) return reportRepositoryLook(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);
@@ -455,6 +457,21 @@ async function reportClean(
   const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
   if (isOpenTask(task.status))
     telemetry?.emit({ what: 'task', kind: 'clean', end: answer.status, seconds });
+  return answer;
+}
+
+/** Handles the report of a `run` task, which no plan creates or ends. */
+async function reportRun(
+  { stores, changes, now, telemetry }: DriverDeps,
+  task: TaskRecord,
+  { taskId, token, given }: ReportInput,
+): Promise<{ status: TaskState }> {
+  const answer = await stores.runs.endTask(taskId, token, given, now());
+  // `work`: a run that was lost can start again.
+  changes.notify(`node:${task.node_id}`, `logs:${runIdOf(task)}`, 'work');
+  const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+  if (isOpenTask(task.status))
+    telemetry?.emit({ what: 'task', kind: 'run', end: answer.status, seconds });
   return answer;
 }
 

@@ -561,4 +561,13 @@ async function removeLogs(db: Database, projectId: string): Promise<void> {
     });
     await nextTurn();
   }
+  const runs = await db.kysely
+    .selectFrom('runs')
+    .select('id')
+    .where('project_id', '=', projectId)
+    .execute();
+  for (const { id } of runs) {
+    await db.write(async (tx) => void (await tx.deleteFrom('runs').where('id', '=', id).execute()));
+    await nextTurn();
+  }
 }

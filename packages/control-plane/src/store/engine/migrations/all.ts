@@ -55,6 +55,7 @@ import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
 import { stoppedByPerson } from './0073_stopped_by_person.ts';
+import { runs } from './0074_runs.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -109,4 +110,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0072_lease_instances': leaseInstances(capabilities),
   '0073_addressed_at': addressedAt(),
   '0073_stopped_by_person': stoppedByPerson(),
+  '0074_runs': runs(capabilities),
 });
