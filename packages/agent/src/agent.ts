@@ -200,7 +200,7 @@ function registerAfterMove({ wakeRegistration }: Running): void {
 function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
-  const handlers = createHandlers(config, parts, { registry, cleaning, state });
+  const handlers = createHandlers(config, parts, { client, registry, cleaning, state });
   /** The registry's password might have changed: fetch it for the next task. */
   const onFailure = (code: string): void => {
     if (code === 'registry_refused') fetchSettings(running);

@@ -6,7 +6,9 @@ import type { AgentParts } from './parts.ts';
 import { createChunkClient } from './data/volumes/chunks.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createCollector } from './registry/collect.ts';
+import type { Client } from '@berth/wire/client';
 import { createRegistryConfigFile } from './registry/config-file.ts';
+import { createConfigCheck } from './link/config-check.ts';
 import type { RegistrySettings } from './link/registry-settings.ts';
 import type { StateFolder } from './state/state-folder.ts';
 import { createBuildHandler } from './tasks/build.ts';
@@ -59,6 +61,7 @@ export function createRegistryParts(
 }
 
 type HandlerParts = {
+  client: Client;
   registry: RegistrySettings;
   cleaning: RegistryParts | null;
   state: StateFolder;
@@ -66,7 +69,7 @@ type HandlerParts = {
 export function createHandlers(
   config: AgentOptions,
   parts: AgentParts,
-  { registry, cleaning, state }: HandlerParts,
+  { client, registry, cleaning, state }: HandlerParts,
 ): Handlers {
   const {
     cli,
@@ -107,6 +110,7 @@ export function createHandlers(
       keepRoom,
       buildTimeoutMs: config.BUILD_TIMEOUT,
       digests: parts.buildDigests,
+      checkConfig: createConfigCheck(client),
     }),
     deploy: createDeployHandler({
       ...containerParts,

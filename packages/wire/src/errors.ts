@@ -38,6 +38,10 @@ export const ERRORS = {
     status: 409,
     title: 'Another project has this domain prefix, or had it until recently',
   },
+  set_by_file: {
+    status: 409,
+    title: 'A file of the repository sets this field; change it there',
+  },
   env_conflict: {
     status: 409,
     title: 'An environment variable and a secret must not have the same name',
@@ -122,6 +126,7 @@ export const FAILURES = {
     'A submodule of the repository is private, and the project has no access to it',
   git_failed: 'A git command failed',
   // build
+  config_invalid: 'The file berth.toml of the repository is wrong',
   dockerfile_missing: 'The Dockerfile does not exist in the repository',
   dockerfile_outside: 'The path of the Dockerfile leads outside the repository',
   build_context_missing: 'The build context does not exist in the repository or is not a folder',
@@ -241,6 +246,7 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'give the deploy key or the git token access to the submodule, or set submodules of the ' +
     'project to false',
   git_failed: 'read the message of git in the build log, and run the same command on the builder',
+  config_invalid: 'correct the line of berth.toml that the message names, commit and push',
   dockerfile_missing: 'commit a Dockerfile, or correct dockerfile_path of the project',
   dockerfile_outside: 'correct dockerfile_path of the project: a path inside the repository',
   build_context_missing: 'correct build_context of the project: a folder of the repository',

@@ -55,6 +55,13 @@ export const BuildPayload = Type.Object({
         'true: Git LFS files are fetched; sent only to agents with the capability `git_lfs`',
     }),
   ),
+  config_file: Type.Optional(
+    Type.String({
+      description:
+        'name of the file with settings in the build context’s root; sent only to agents with ' +
+        'the capability `config_file`',
+    }),
+  ),
   image_repository: Type.String({
     description: '{registry}/{project}; the tag is the full commit id',
   }),
@@ -65,6 +72,25 @@ export const BuildPayload = Type.Object({
   ),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
+
+/** Capability of a builder that reads berth.toml. */
+export const CAN_CONFIG_FILE = 'config_file';
+/** Maximum size of berth.toml in bytes. */
+export const MAX_CONFIG_FILE = 65_536;
+/** The file with settings that a builder found in the build context’s root. */
+export const ConfigFile = Type.Object({
+  file: Type.String({ minLength: 1, maxLength: 600, description: 'its path in the repository' }),
+  text: Type.String({ maxLength: MAX_CONFIG_FILE }),
+});
+export type ConfigFile = Static<typeof ConfigFile>;
+/** Answer to the file of a builder: why it is refused, or the settings of the build. */
+export const ConfigFileAnswer = Type.Object({
+  problem: orNull(Type.String({ description: 'lines, keys and rules; null: the file is right' })),
+  dockerfile_path: Type.String(),
+  build_target: orNull(Type.String()),
+  build_args: Type.Record(Type.String(), Type.String()),
+});
+export type ConfigFileAnswer = Static<typeof ConfigFileAnswer>;
 
 /** Capability of an agent that can run several instances of a deployment. */
 export const CAN_INSTANCES = 'instances';
@@ -380,6 +406,9 @@ export const TaskReport = Type.Object({
     ]),
   ),
   ...REPORTED,
+  config_file: Type.Optional(
+    Type.Unsafe<ConfigFile>({ ...ConfigFile, description: 'a completed build: its berth.toml' }),
+  ),
   notes: Type.Optional(
     Type.Array(TaskNote, {
       maxItems: MAX_NOTES,

@@ -91,7 +91,7 @@ export type Deps = AccessDeps &
     runs: Pick<RunStore, 'appendLog' | 'get'>;
     settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
     limits: Limits;
-    driver: Pick<Driver, 'observed' | 'report'>;
+    driver: Pick<Driver, 'configFile' | 'observed' | 'report'>;
     changes: Pick<Changes, 'notify' | 'on'>;
     holds: Pick<Holds, 'begin'>;
     agents: Pick<Agents, 'checkBeat' | 'checkNode' | 'checkRequest' | 'checkTask'>;
@@ -150,6 +150,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentStart', (call) => agentStart(context, call));
   route('agentRenew', (call) => agentRenew(deps, call));
   route('agentLogs', (call) => agentLogs(deps, call), LARGE);
+  route('agentConfigFile', (call) => agentConfigFile(deps, call));
   route('agentComplete', (call) => agentComplete(context, call));
 }
 
@@ -402,6 +403,11 @@ async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'
   await failPoint('logs.after');
   notifyLogs(deps, task);
   return { stored };
+}
+
+async function agentConfigFile(deps: Deps, { params, body, request }: Call<'agentConfigFile'>) {
+  await deps.agents.checkTask(request, params.id);
+  return deps.driver.configFile(params.id, requiredToken(request), body);
 }
 
 async function agentComplete(context: Context, { params, body, request }: Call<'agentComplete'>) {
