@@ -78,7 +78,12 @@ type Optional =
   | 'finished_at';
 
 export type Tables = {
-  projects: Columns<ProjectRecord> & {
+  projects: Columns<Omit<ProjectRecord, 'stopped_by_person'>> & {
+    /**
+     * 1 if a person stopped the project, 0 if only its count is 0. Null while it is not stopped, and
+     * after a stop by an earlier version (rows/project.ts).
+     */
+    stopped_by_person: Generated<Flag | null>;
     /**
      * Increased when `auth_required` is turned on: older session cookies no longer open the
      * project.

@@ -51,6 +51,7 @@ import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
+import { stoppedByPerson } from './0073_stopped_by_person.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
@@ -106,6 +107,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
   '0068_heard_at': heardAt(),
+  '0073_stopped_by_person': stoppedByPerson(),
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
