@@ -160,6 +160,86 @@ describe.skipIf(reason !== undefined)(
       expect(await ended(run)).toMatchObject({ status: 'lost', error: { code: 'run_lost' } });
     });
 
+    describe('a release command', () => {
+      const deployWith = async (script: string) => {
+        await world.berth.api.call('patchProject', {
+          params: project,
+          body: { release_command: ['sh', '-c', script] },
+        });
+        return world.berth.deploy(project);
+      };
+      const migrations = async (): Promise<string[]> =>
+        (await berthRun('--', 'cat', '/data/migrations')).out.split('\n').filter((l) => l !== '');
+      const untilItRuns = (d: { id: string }): Promise<unknown> =>
+        waitFor(
+          'the release command runs',
+          async () => {
+            const { lines } = await world.berth.api.call('deploymentLogs', { params: d });
+            return lines.some(({ step, text }) => step === 'release' && text === 'started');
+          },
+          { deadlineMs: 60_000 },
+        );
+      const agent = () => {
+        const node = world.berth.agents['node-1'];
+        if (node === undefined) throw new Error('no agent node-1');
+        return node;
+      };
+
+      it('runs once before the new version starts', async () => {
+        const d = await deployWith('echo first >> /data/migrations');
+        expect(await world.berth.settled(d)).toMatchObject({ status: 'running' });
+        expect(await migrations()).toEqual(['first']);
+        const { phases } = await world.berth.api.call('getDeployment', { params: d });
+        expect(phases.map(({ name }) => name)).toContain('release');
+      });
+
+      it('that fails leaves the old version serving: no request fails', async () => {
+        let isOver = false;
+        const failed: string[] = [];
+        let sent = 0;
+        const load = (async () => {
+          while (!isOver) {
+            const answer = await world.berth.get('shop').catch((error: unknown) => String(error));
+            sent += 1;
+            if (typeof answer === 'string' || answer.status !== 200) failed.push(String(answer));
+            await new Promise((resolve) => setTimeout(resolve, 20));
+          }
+        })();
+        const d = await deployWith('echo second >> /data/migrations; sleep 2; exit 3');
+        const settled = await world.berth.settled(d);
+        isOver = true;
+        await load;
+        expect(settled).toMatchObject({ status: 'failed', error: { code: 'release_failed' } });
+        expect(settled.error?.message).toContain('exit code 3');
+        expect(failed).toEqual([]);
+        expect(sent).toBeGreaterThan(20);
+        expect(await migrations()).toEqual(['first', 'second']);
+      });
+
+      it('goes on after its agent was killed, and ran once', async () => {
+        const d = await deployWith('echo third >> /data/migrations; echo started; sleep 6');
+        await untilItRuns(d);
+        await agent().crash();
+        await agent().start();
+        expect(await world.berth.settled(d)).toMatchObject({ status: 'running' });
+        expect(await migrations()).toEqual(['first', 'second', 'third']);
+      });
+
+      it('of which nobody knows the end is release_unknown, and is not repeated', async () => {
+        const d = await deployWith('echo fourth >> /data/migrations; echo started; sleep 600');
+        await untilItRuns(d);
+        await agent().crash();
+        await world.engine.docker(['rm', '-f', ...(await containers())]);
+        await agent().start();
+        expect(await world.berth.settled(d)).toMatchObject({
+          status: 'failed',
+          error: { code: 'release_unknown' },
+        });
+        expect((await migrations()).filter((line) => line === 'fourth')).toHaveLength(1);
+        expect((await world.berth.get('shop')).status).toBe(200);
+      });
+    });
+
     it('a run of a deleted project leaves no container', async () => {
       const run = await start('echo started; sleep 600');
       await untilPrinted(run, 'started');

@@ -49,6 +49,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   waiting_reason: null,
   stopped_first: null,
   finished_at: null,
+  release_done_at: null,
   timer: null,
   retry: null,
   secrets: null,

@@ -44,6 +44,8 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     volumes: [],
     health_path: '/healthz',
     start_seconds: null,
+    release_command: null,
+    release_timeout_seconds: 600,
     memory_bytes: 512 * 1_048_576,
     cpus: 1,
     requires: {},

@@ -80,7 +80,7 @@ export const CreatedBy = Type.Object({
 });
 export type CreatedBy = Static<typeof CreatedBy>;
 
-export const PHASES = ['queue', 'build', 'place', 'copy', 'start', 'route'] as const;
+export const PHASES = ['queue', 'build', 'place', 'release', 'copy', 'start', 'route'] as const;
 export type PhaseName = (typeof PHASES)[number];
 export const Phase = Type.Object({
   name: literals(PHASES),

@@ -192,6 +192,9 @@ export const FAILURES = {
   command_timeout: 'The command exceeded its time limit and was stopped',
   command_out_of_memory: 'The command exceeded its memory limit and was killed',
   run_lost: 'The node was lost after the command might have started',
+  release_failed: 'The release command failed, so the new version did not start',
+  release_unknown:
+    'The node was lost after the release command might have started, so Berth does not repeat it',
   // platform
   no_builder: 'No builder node could take the build in time',
   no_deploy_node: 'No deploy node could take the deployment in time',
@@ -333,6 +336,9 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
   command_out_of_memory: 'raise memory_bytes of the run or of the project',
   run_lost:
     'check how far the command came; Berth does not repeat it, because it might have started',
+  release_failed: 'read the lines of the step `release` in the log, correct the command and push',
+  release_unknown:
+    'check how far the release command came, for example in the database; then deploy again',
   no_builder: 'look at the builders with berth node list; start one or add one',
   no_room_for_two:
     'remove `replace: rolling` (the old version then stops first), lower the memory limit or the ' +

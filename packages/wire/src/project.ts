@@ -4,6 +4,7 @@ import { MAX_DATA_COPIES } from './data-copies.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
+import { Command } from './run-payload.ts';
 import { Requires } from './machine.ts';
 import { ContainerToRemove } from './node.ts';
 import { CommitId, DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
@@ -163,6 +164,8 @@ export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 /** Time limit in seconds for a new container to answer its probe. */
 export const StartSeconds = Type.Integer({ minimum: 1, maximum: 3600 });
+/** Time limit in seconds of a release command: 1 s to a day. */
+export const ReleaseTimeout = Type.Integer({ minimum: 1, maximum: 86_400 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
@@ -188,6 +191,13 @@ const settable = {
   volumes: Type.Array(VolumeUse, { maxItems: MAX_VOLUMES }),
   health_path: orNull(HealthPath),
   start_seconds: orNull(StartSeconds),
+  release_command: orNull(
+    Type.Unsafe<string[]>({
+      ...Command,
+      description: 'runs once for each new version, before it starts; without a shell',
+    }),
+  ),
+  release_timeout_seconds: ReleaseTimeout,
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
   requires: Requires,
@@ -244,6 +254,8 @@ export const PROJECT_DEFAULTS = {
   volumes: [],
   health_path: null,
   start_seconds: null,
+  release_command: null,
+  release_timeout_seconds: 600,
   memory_bytes: null,
   cpus: null,
   processes: [{ name: 'web', count: 1 }],

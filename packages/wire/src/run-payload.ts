@@ -44,6 +44,13 @@ export const RunPayload = Type.Object({
   volumes: Type.Optional(VolumeMounts),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
+  again: Type.Optional(
+    Type.Boolean({
+      description:
+        'true: an earlier task of this run was claimed, so its command might have started; the ' +
+        'agent goes on with its container',
+    }),
+  ),
   timeout_seconds: Type.Integer({
     minimum: 1,
     description: 'time limit in seconds, from the start of the command',

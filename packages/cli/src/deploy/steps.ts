@@ -25,6 +25,7 @@ const STEP_OF: Record<PhaseName, StepName> = {
   queue: 'build',
   build: 'build',
   place: 'place',
+  release: 'place',
   copy: 'copy',
   start: 'start',
   route: 'route',

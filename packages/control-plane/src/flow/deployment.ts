@@ -73,6 +73,13 @@ import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
 import {
+  needsRelease,
+  releaseLost,
+  releaseReported,
+  releaseTask,
+  startRelease,
+} from './release-command.ts';
+import {
   addStopFirst,
   freedFor,
   freeRoom,
@@ -402,6 +409,16 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   );
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
+    // A migration must not be killed because a newer version was requested.
+    if (releaseTask(facts, older) !== undefined) {
+      draft.addLine(
+        older,
+        'kept',
+        `deployment ${created.generation} was requested and waits for this one: its release ` +
+          'command runs',
+      );
+      continue;
+    }
     const hasWorked = older.status !== 'pending';
     // A release needs no build and must go live at once, so it does not wait for an older build.
     if (hasWorked && release === null && older.builds_given_up >= MAX_SUPERSEDED_BUILDS) {
@@ -647,6 +664,11 @@ function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): 
 
 function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
+  const release = releaseTask(facts, d);
+  if (release !== undefined) {
+    const node = draft.node(release.node_id)?.hostname ?? release.node_id;
+    return waitForOwnWork(draft, d, { kind: 'release_command', node });
+  }
   if (loginMissing(draft, d) || waitsForTurn(draft, d)) return;
   const mounted = mountsOf(d.settings.datasets, facts.datasets);
   if ('waits' in mounted) return wait(draft, d, 'dataset_not_ready', mounted.waits);
@@ -673,6 +695,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     return old === null
       ? waitForDeployNode(draft, d, question, lacking)
       : refuseRolling(draft, d, refusalsText(lacking.refusals));
+  if (needsRelease(d))
+    return releaseOn(draft, d, node, { placement: choice.placement, mounts: mounted.mounts });
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
   const freed = freedFor(draft, d);
   const stopsFirst = d.settings.replace === 'recreate';
@@ -690,6 +714,37 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
       `there is no room for two versions of each instance, so the others start after the ` +
         `containers of deployment ${old.generation} have ended: ${refusalsText(lacking.refusals)}`,
     );
+}
+
+/** Runs the release command on the node, while the old version serves. */
+function releaseOn(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+  { placement, mounts }: Pick<Assignment, 'placement' | 'mounts'>,
+): void {
+  const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
+  startRelease(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
+  waitForOwnWork(draft, d, { kind: 'release_command', node: node.hostname });
+}
+
+/** Handles the end of the release command: the next tick places the version, or it fails. */
+function releaseEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  const end =
+    event.type === 'task_reported'
+      ? releaseReported(draft, d, event.report)
+      : releaseLost(draft, d, event);
+  if (typeof end !== 'object') return;
+  if ('fails' in end) return fail(draft, d, end.fails);
+  const losses = [...d.losses, { node_id: event.task.node_id, at: draft.facts.now }];
+  if (losses.length >= draft.facts.limits.maxLosses)
+    return fail(draft, d, failure('task_not_claimed', end.elsewhere));
+  draft.set(d, { losses, ...waitingFor(null) });
+  draft.addLine(d, 'release', `${end.elsewhere} did not claim the release command`);
 }
 
 /** Returns a function that tells whether an instance lacks a place on machines with this room. */
@@ -714,6 +769,8 @@ function stopFirstOrWait(
   const node = draft.node(first?.choice.placement.winner ?? null);
   if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
   if (mustRoll(draft, d)) return refuseRolling(draft, d, first.why);
+  if (needsRelease(d))
+    return releaseOn(draft, d, node, { placement: first.choice.placement, mounts });
   if (waitsForNodeToBeClear(draft, d, node)) return;
   addStopFirst(draft, d, first);
   assign(draft, d, node, {
@@ -732,7 +789,9 @@ function stopFirstOrWait(
  */
 function waitsForTurn(draft: Draft, d: DeploymentRecord): boolean {
   const { live } = draft.facts;
-  const deploying = live.find((o) => o.status === 'deploying');
+  const deploying = live.find(
+    (o) => o.status === 'deploying' || (o.id !== d.id && releaseTask(draft.facts, o) !== undefined),
+  );
   const running = runningOf(draft);
   if (deploying !== undefined)
     waitForOwnWork(draft, d, { kind: 'still_deploying', generation: deploying.generation });
@@ -960,6 +1019,7 @@ function moveEnded(
   d: DeploymentRecord,
   event: EventOf<'task_reported'> | EventOf<'task_lost'>,
 ): void {
+  if (event.task.kind === 'run') return releaseEnded(draft, d, event);
   if (event.task.kind !== 'move') return;
   const problem =
     event.type === 'task_lost'
@@ -1021,6 +1081,9 @@ function moveNodeDeleted(
   d: DeploymentRecord,
   { node_id, reachable }: EventOf<'node_deleted'>,
 ): void {
+  const release = releaseTask(draft.facts, d);
+  if (!reachable && release?.node_id === node_id)
+    return fail(draft, d, failure('release_unknown', 'the node was deleted'));
   if (!reachable && saveProven(draft, d, node_id)) return;
   if (!reachable && pinOf(draft, d)?.node_id === node_id) dropIncoming(draft, d, true);
   const isEnd = draft.openTasks(d).some((t) => t.kind === 'move' && t.node_id === node_id);

@@ -365,7 +365,7 @@ async function report(
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
   if (task.kind === 'clean') return reportClean(deps, task, input);
-  if (task.kind === 'run') return reportRun(deps, task, input);
+  if (task.kind === 'run' && task.deployment_id === null) return reportRun(deps, task, input);
   if (isRepositoryLook(task)) return reportRepositoryLook(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);

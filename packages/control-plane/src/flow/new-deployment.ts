@@ -71,6 +71,7 @@ export function newDeployment(
     created_at: now,
     state_since: now,
     finished_at: null,
+    release_done_at: null,
     timer: null,
     retry: null,
     secrets: null,

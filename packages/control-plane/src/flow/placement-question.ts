@@ -8,6 +8,7 @@ import { deviceNeeds, limitNeeds, type Need } from '../domain/nodes/build-needs.
 import type { Question } from '../domain/nodes/placement.ts';
 import type { DeploymentRecord, NodeLoss } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
+import { releaseNeeds } from './release-command.ts';
 import { machineOfOther } from './room.ts';
 import { secretNeeds } from './secrets.ts';
 
@@ -16,6 +17,7 @@ export const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boole
   ...volumeNeeds(d.settings),
   ...limitNeeds(d.settings),
   ...deviceNeeds(d.settings),
+  ...releaseNeeds(d),
   ...(isMove ? [moveNeed] : []),
 ];
 

@@ -6,7 +6,7 @@ import { CAN_CONFIG_FILE, type DeployPayload } from '@berth/wire/task';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/nodes/build-needs.ts';
-import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
+import { imageOf } from '../domain/deployments/clean-up.ts';
 import type { InstanceRecord } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import type { Limits, NodeFact } from '../domain/deployments/facts.ts';
@@ -75,7 +75,6 @@ export function createDeployTask(
 ): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
-  const { tag: present } = atPresentRegistry(tag, platform.registryAddr);
   const serves = live.find((o) => o.status === 'running');
   const payload: DeployPayload = {
     project_id: project.id,
@@ -89,9 +88,7 @@ export function createDeployTask(
           : projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix),
     }),
     container_port: d.settings.container_port,
-    // Prefer the digest: a tag can change its content.
-    image:
-      d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
+    image: imageOf(d, platform.registryAddr),
     image_tag: tag,
     image_digest: d.image_digest,
     container_name:

@@ -38,6 +38,8 @@ export const SETTINGS: ProjectSettings = {
   datasets: [],
   health_path: null,
   start_seconds: null,
+  release_command: null,
+  release_timeout_seconds: 600,
   memory_bytes: null,
   cpus: null,
   requires: {},

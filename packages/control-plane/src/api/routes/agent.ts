@@ -342,7 +342,7 @@ async function agentStart(context: Context, { params, request }: Call<'agentStar
   const [git, delivered, run] = await Promise.all([
     context.gitAccess(task),
     context.delivery.forClaim(task),
-    task.kind === 'run' ? context.runs.get(runIdOf(task)) : null,
+    isOwnRun(task) ? context.runs.get(runIdOf(task)) : null,
   ]);
   const lease = {
     token: randomBytes(32).toString('base64url'),
@@ -393,13 +393,21 @@ async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'
   const task = await deps.tasks.get(params.id);
   checkMayLog(task, requiredToken(request));
   const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
-  if (task.kind === 'run') {
+  if (isOwnRun(task)) {
     const stored = await deps.runs.appendLog(runIdOf(task), source, body.lines, deps.now());
     notifyLogs(deps, task);
     return { stored };
   }
   if (task.deployment_id === null) return { stored: 0 };
-  const stored = await deps.logs.append(task.deployment_id, source, body.lines, deps.now());
+  // The log of the deployment has the output of its release command.
+  const lines =
+    task.kind === 'run'
+      ? body.lines.map((line) => ({
+          ...line,
+          step: line.step === 'run' ? RELEASE : (line.step ?? RELEASE),
+        }))
+      : body.lines;
+  const stored = await deps.logs.append(task.deployment_id, source, lines, deps.now());
   await failPoint('logs.after');
   notifyLogs(deps, task);
   return { stored };
@@ -421,8 +429,15 @@ async function agentComplete(context: Context, { params, body, request }: Call<'
   return answer;
 }
 
+/** A run of a person or a job; the other ones are release commands of deployments. */
+const isOwnRun = ({ kind, deployment_id }: TaskRecord): boolean =>
+  kind === 'run' && deployment_id === null;
+
+/** Step of the log of a deployment. */
+const RELEASE = 'release';
+
 function notifyLogs(deps: Deps, task: TaskRecord): void {
-  if (task.kind === 'run') deps.changes.notify(`logs:${runIdOf(task)}`);
+  if (isOwnRun(task)) deps.changes.notify(`logs:${runIdOf(task)}`);
   if (task.deployment_id !== null) deps.changes.notify(`logs:${task.deployment_id}`);
 }
 

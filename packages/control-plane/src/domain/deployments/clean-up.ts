@@ -8,7 +8,7 @@ import {
 } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type TaskState } from '@berth/wire/vocabulary';
-import type { NodeRecord, TaskRecord } from '../platform/records.ts';
+import type { DeploymentRecord, NodeRecord, TaskRecord } from '../platform/records.ts';
 
 export type CleanUpRecord = {
   id: string;
@@ -158,6 +158,14 @@ export function atPresentRegistry(
   const from = imageTag.slice(0, Math.max(0, slash));
   if (to === '' || from === '' || from === to) return { tag: imageTag, moved: null };
   return { tag: `${to}${imageTag.slice(slash)}`, moved: { from, to } };
+}
+/** Returns the reference of the image of a release. Prefers the digest: a tag can change its content. */
+export function imageOf(
+  { image_tag, image_digest }: Pick<DeploymentRecord, 'image_tag' | 'image_digest'>,
+  registryAddr: string,
+): string {
+  const { tag } = atPresentRegistry(image_tag ?? '', registryAddr);
+  return image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${image_digest}`;
 }
 const tagOf = (imageTag: string): string => imageTag.slice(imageTag.lastIndexOf(':') + 1);
 

@@ -41,6 +41,7 @@ type NodeWait =
   | { kind: 'no_node'; role: NodeRole; refusals: Refusals; engines_down: boolean }
   | NoNodeCan
   | { kind: 'still_deploying'; generation: number }
+  | { kind: 'release_command'; node: string }
   | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
   | { kind: 'still_removing'; node: string };
 
@@ -172,6 +173,8 @@ export function plainWaitText(reason: WaitReason): string {
   switch (reason.kind) {
     case 'older_first':
       return `deployment ${reason.generation} goes first; it is ${reason.status}`;
+    case 'release_command':
+      return `the release command runs on ${reason.node}`;
     case 'registry_clean_up':
       return 'waits until the clean-up of the registry ends';
     case 'builders_busy':

@@ -194,6 +194,8 @@ export type DeploymentRecord = {
   created_at: number;
   state_since: number;
   finished_at: number | null;
+  /** When its release command succeeded; null: not yet, or it needs none. */
+  release_done_at: number | null;
   /** Timer of the current state: first for the queue, then for the proxy. Null before it starts. */
   timer: Timer | null;
   retry: Retry | null;

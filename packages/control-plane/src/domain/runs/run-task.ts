@@ -5,7 +5,7 @@ import { CAN_RUN, type RunPayload } from '@berth/wire/run-payload';
 import { wantedOf } from '../data/mounts.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import { currentCopy, volumeHome, volumeMounts, volumeNeeds } from '../data/volumes.ts';
-import { atPresentRegistry } from '../deployments/clean-up.ts';
+import { imageOf } from '../deployments/clean-up.ts';
 import type { DatasetFact } from '../deployments/facts.ts';
 import { limitNeeds, type Need } from '../nodes/build-needs.ts';
 import type { Question } from '../nodes/placement.ts';
@@ -94,8 +94,6 @@ export function runPayload(
   { mounts, registryAddr }: { mounts: readonly DatasetMount[]; registryAddr: string },
 ): RunPayload {
   const { settings, image_digest } = deployment;
-  const image_tag = deployment.image_tag ?? '';
-  const { tag } = atPresentRegistry(image_tag, registryAddr);
   const copy = settings.volumes.length === 0 ? null : currentCopy(volumes);
   const names = secrets
     .filter(({ scope, name }) => scope === 'run' && !Object.hasOwn(run.env, name))
@@ -104,8 +102,8 @@ export function runPayload(
     run_id: run.id,
     project_id: project.id,
     project: project.name,
-    image: image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${image_digest}`,
-    image_tag,
+    image: imageOf(deployment, registryAddr),
+    image_tag: deployment.image_tag ?? '',
     image_digest,
     container_name: `run-${project.name}-${run.id.slice(0, 8)}`,
     command: run.command,

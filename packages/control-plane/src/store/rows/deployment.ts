@@ -24,6 +24,8 @@ type Later =
   | 'build_args'
   | 'submodules'
   | 'requires'
+  | 'release_command'
+  | 'release_timeout_seconds'
   | 'git_lfs'
   | 'processes'
   | 'spread'
@@ -225,6 +227,8 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   submodules: PROJECT_DEFAULTS.submodules,
   git_lfs: PROJECT_DEFAULTS.git_lfs,
   requires: {},
+  release_command: PROJECT_DEFAULTS.release_command,
+  release_timeout_seconds: PROJECT_DEFAULTS.release_timeout_seconds,
   watch_paths: [],
   volumes: [],
   processes: [...PROJECT_DEFAULTS.processes],

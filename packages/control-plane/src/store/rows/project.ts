@@ -21,6 +21,7 @@ const ENCODED: Encoded<Omit<ProjectRecord, 'stopped_by_person'>> = {
   sticky: 'flag',
   deletes_volumes: 'flag',
   requires: 'json',
+  release_command: 'json',
   replace_set: 'flag',
   on_node_lost_set: 'flag',
 };

@@ -58,6 +58,7 @@ import { addressedAt } from './0073_addressed_at.ts';
 import { runs } from './0074_runs.ts';
 import { configFile } from './0075_config_file.ts';
 import { jobs } from './0077_jobs.ts';
+import { releaseCommand } from './0078_release_command.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -115,4 +116,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0074_runs': runs(capabilities),
   '0075_config_file': configFile(capabilities),
   '0077_jobs': jobs(capabilities),
+  '0078_release_command': releaseCommand(capabilities),
 });
