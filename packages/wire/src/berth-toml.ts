@@ -8,6 +8,7 @@ import { type Static, type TSchema, Type } from 'typebox';
 import { Errors } from 'typebox/value';
 import { fieldName, pointerParts, ruleText, VARIABLE_NAME } from './field-rules.ts';
 import { Requires } from './machine.ts';
+import { Command } from './run-payload.ts';
 import {
   BuildArgs,
   BuildTarget,
@@ -37,6 +38,7 @@ const build = {
 const plain = {
   container_port: Port,
   health_path: HealthPath,
+  release_command: Command,
   memory_bytes: MemoryBytes,
   cpus: Cpus,
   requires: Requires,
@@ -84,7 +86,7 @@ export type ParsedToml =
   | { problems: ConfigProblem[] };
 
 /** Keys that other versions of Berth read. */
-const LATER = ['processes', 'jobs', 'release_command', 'settle_seconds'];
+const LATER = ['processes', 'jobs', 'settle_seconds'];
 /** Settings that a commit must not change. */
 const ONLY_IN_PROJECT = [
   'name',

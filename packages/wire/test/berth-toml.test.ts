@@ -80,7 +80,7 @@ describe('parseBerthToml', () => {
     ['volumes = []', 'line 1: volumes cannot be set by a file of the repository'],
     ['[jobs.report]\nschedule = "@daily"', 'line 1: jobs is not read from berth.toml by this ver'],
     ['[processes.worker]\ncount = 2', 'line 1: processes is not read from berth.toml by this'],
-    ['release_command = ["a"]', 'line 1: release_command is not read from berth.toml by this'],
+    ['release_command = "a"', 'line 1: release_command must be a list'],
     ['cpus = 1\ncpus = 2', 'line 2: trying to redefine an already defined table or value'],
     ['\nhealth_path = ', 'line 2: invalid value'],
   ])('%j', (text, message) => {
