@@ -13,6 +13,7 @@ import {
   devicesToTake,
   type DeviceLease,
   type DeviceTake,
+  type Ending,
   type Freed,
   type Holder,
   machineNeeds,
@@ -20,6 +21,8 @@ import {
   needsDevices,
   needsRoom,
   NO_ROOM_TAKEN,
+  type Room,
+  withoutEnding,
 } from '../domain/nodes/room.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { MemoryTake } from '../domain/deployments/plan.ts';
@@ -40,7 +43,7 @@ export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>
   freedEverywhere(draft, old).filter(({ node_id }) => node_id === old?.node_id);
 
 /** Returns the containers of a version on all its nodes. One that rests holds no memory. */
-function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
+export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
   if (old === null) return [];
   const first = old.stopped_first === 'stopped' && isAtRest(old) ? 0 : 1;
   const freed = new Map([[old.node_id, first]]);
@@ -50,11 +53,21 @@ function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
   return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings }));
 }
 
+/** What is free for an instance although it is held now. */
+type FreeSoon = { freed?: readonly Freed[]; ending?: readonly Ending[] };
+
 export const machineOf = (
   draft: Draft,
   d: DeploymentRecord,
   freed: readonly Freed[],
-): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: firstOf(d), freed });
+): MachineNeeds | null => machineOfFirst(draft, d, { freed });
+
+export const machineOfFirst = (
+  draft: Draft,
+  d: DeploymentRecord,
+  { freed = [], ending = [] }: FreeSoon,
+): MachineNeeds | null =>
+  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: firstOf(d), freed });
 
 /** The container of the first instance gets no label of an instance when it starts. */
 const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
@@ -66,11 +79,15 @@ const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, inst
 export const machineOfOther = (
   draft: Draft,
   d: DeploymentRecord,
-  freed: readonly Freed[] = [],
-): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: null, freed });
+  { freed = [], ending = [] }: FreeSoon = {},
+): MachineNeeds | null =>
+  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: null, freed });
 
 /** Returns what is held, with what other instances take in this plan. */
-function roomWithPlan({ facts, plan: { takeMemory: bytes = [], takeDevices: takes = [] } }: Draft) {
+function roomWithPlan({
+  facts,
+  plan: { takeMemory: bytes = [], takeDevices: takes = [] },
+}: Draft): Room {
   const room = facts.room ?? NO_ROOM_TAKEN;
   if (bytes.length === 0 && takes.length === 0) return room;
   const memory = new Map(room.memory);
@@ -117,18 +134,9 @@ export function placeWithoutOld(
 export const mustRoll = ({ facts }: Draft, d: DeploymentRecord): boolean =>
   facts.project.replace_set && d.settings.replace === 'rolling';
 
-/**
- * Returns the running version if all instances of the new one have a place without it; else null.
- * Its containers end after the switch, and the instances that lack room now start then.
- */
-export function oldInTheWay(
-  draft: Draft,
-  d: DeploymentRecord,
-  lacksRoom: (machine: MachineNeeds | null) => boolean,
-): DeploymentRecord | null {
-  const old = runningOf(draft);
-  if (old === null || !needsRoom(d.settings) || isProjectStopped(draft)) return null;
-  return lacksRoom(machineOfOther(draft, d, freedEverywhere(draft, old))) ? null : old;
+/** Returns the running version if its room may be in the way of further instances; else null. */
+export function needsOldRoom(draft: Draft, d: DeploymentRecord): DeploymentRecord | null {
+  return needsRoom(d.settings) && !isProjectStopped(draft) ? runningOf(draft) : null;
 }
 
 /** Says in the stories that the old version stops before the new one starts. */

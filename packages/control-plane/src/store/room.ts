@@ -11,6 +11,7 @@ import {
   isSameHolder,
   type DeviceLease,
   type DeviceTake,
+  type Ending,
   type Holder,
   type Room,
 } from '../domain/nodes/room.ts';
@@ -23,14 +24,19 @@ type LeaseRow = Row<'device_leases'>;
 
 /** The states in which a deployment with a node has a container, or is about to have one. */
 const ON_NODE = ['deploying', 'running'] as const;
+const isOnNode = (status: string): boolean => (ON_NODE as readonly string[]).includes(status);
 
 export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
-  const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
+  const ending = await endingOn(tx, null, []);
+  const memory = (await heldMemory(tx, ending, null, [])).map(
+    (row) => [row.node_id, row.bytes] as const,
+  );
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
-  const leases = await leasesOf(tx, rows, nodes, leaseMs);
+  const leases = await leasesOf(tx, rows, nodes, { ending, leaseMs });
   return {
     memory: new Map(memory),
     leases: [...leases, ...(await withoutLease(tx, leases, nodes))],
+    ...defined({ ending: ending.length === 0 ? undefined : ending }),
   };
 }
 
@@ -40,6 +46,7 @@ export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: numb
  */
 async function heldMemory(
   tx: Tx,
+  ending: readonly Ending[],
   nodeId: string | null,
   without: readonly string[],
 ): Promise<{ node_id: string; bytes: number }[]> {
@@ -64,18 +71,7 @@ async function heldMemory(
   const held = new Map(assigned.map((row) => [row.node_id ?? '', Number(row.bytes)]));
   for (const { node_id, bytes } of await heldByInstances(tx, nodeId, without))
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
-  const removing = await beingRemoved(tx, nodeId, without);
-  for (const { node_id, deployment_id, instance_id, containers = 1 } of removing) {
-    const gone = await tx
-      .selectFrom('deployments')
-      .select('memory_bytes')
-      .where('id', '=', deployment_id)
-      // An ended instance has no row any more, although its deployment still runs: count it by its
-      // task.
-      .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
-      .executeTakeFirst();
-    held.set(node_id, (held.get(node_id) ?? 0) + containers * (gone?.memory_bytes ?? 0));
-  }
+  for (const { node_id, bytes } of ending) held.set(node_id, (held.get(node_id) ?? 0) + bytes);
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
@@ -99,12 +95,12 @@ async function heldByInstances(
   return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
 }
 
-/** Returns the deployments and instances whose containers an open task removes. */
-async function beingRemoved(
+/** Returns the containers that open tasks remove, with the memory that they still hold. */
+async function endingOn(
   tx: Tx,
   nodeId: string | null,
   without: readonly string[],
-): Promise<(Removed & { node_id: string })[]> {
+): Promise<Ending[]> {
   const tasks = await tx
     .selectFrom('tasks')
     .select(['node_id', 'payload'])
@@ -112,11 +108,27 @@ async function beingRemoved(
     .where('finished_at', 'is', null)
     .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId ?? ''))
     .execute();
-  return tasks.flatMap(({ node_id, payload }) =>
+  const removed = tasks.flatMap(({ node_id, payload }) =>
     removedBy(payload)
       .filter(({ deployment_id }) => !without.includes(deployment_id))
       .map((one) => ({ ...one, node_id })),
   );
+  if (removed.length === 0) return [];
+  const rows = await tx
+    .selectFrom('deployments')
+    .select(['id', 'project_id', 'generation', 'status', 'memory_bytes'])
+    .where('id', 'in', [...new Set(removed.map(({ deployment_id }) => deployment_id))])
+    .execute();
+  return removed.flatMap(({ containers = 1, ...one }) => {
+    const row = rows.find(({ id }) => id === one.deployment_id);
+    if (row === undefined) return [];
+    const { project_id, generation, status, memory_bytes } = row;
+    // An ended instance has no row any more, although its deployment still runs: count it by its
+    // task. All containers of a deployment that runs are counted by their rows.
+    const isCounted = one.instance_id !== undefined || !isOnNode(status);
+    const bytes = isCounted ? containers * (memory_bytes ?? 0) : 0;
+    return [{ ...one, project_id, generation, containers, bytes }];
+  });
 }
 
 type Removed = Pick<
@@ -187,7 +199,7 @@ async function leasesOf(
   tx: Tx,
   rows: readonly LeaseRow[],
   nodes: readonly NodeRecord[],
-  leaseMs: number,
+  { ending, leaseMs }: { ending: readonly Ending[]; leaseMs: number },
 ): Promise<DeviceLease[]> {
   if (rows.length === 0) return [];
   const ids = [...new Set(rows.flatMap((row) => [row.deployment_id, row.returns_to ?? []].flat()))];
@@ -213,14 +225,12 @@ async function leasesOf(
     .where('kind', 'in', ['deploy', 'retire'])
     .groupBy(['deployment_id', 'node_id'])
     .execute();
-  const removing = await beingRemoved(tx, null, []);
   const mayHave = (holder: Holder, nodeId: string): boolean => {
     const { deployment_id: id, instance_id: label } = holder;
     const d = deployments.find((one) => one.id === id);
     if (d === undefined) return false;
     const isFirst = d.node_id === nodeId && d.instance_id === label;
-    const isOnNode = (ON_NODE as readonly string[]).includes(d.status);
-    if (isFirst && isOnNode && !isResting(d)) return true;
+    if (isFirst && isOnNode(d.status) && !isResting(d)) return true;
     const isOther = (one: (typeof instances)[number]): boolean =>
       one.deployment_id === id &&
       one.node_id === nodeId &&
@@ -232,11 +242,11 @@ async function leasesOf(
     const isHere = (one: NodeRecord['containers'][number]): boolean =>
       isSameHolder(holderIn(one), holder) && !hasEnded(one.state);
     if (node.containers.some(isHere)) return true;
-    const isRemoved = (one: (typeof removing)[number]): boolean =>
+    const isRemoved = (one: Ending): boolean =>
       one.node_id === nodeId &&
       one.deployment_id === id &&
       (one.instance_id === undefined || one.instance_id === label);
-    if (removing.some(isRemoved)) return true;
+    if (ending.some(isRemoved)) return true;
     const last = work.find((one) => one.deployment_id === id && one.node_id === nodeId);
     if (last === undefined) return false;
     // A lost task can start a container until its agent has noticed the loss.
@@ -279,7 +289,8 @@ export async function isMemoryFree(
 ): Promise<boolean> {
   // Two plans of different projects must not take the same memory.
   await db.capabilities.lockName(tx, `memory:${node_id}`);
-  const [held] = await heldMemory(tx, node_id, without);
+  const ending = await endingOn(tx, node_id, without);
+  const [held] = await heldMemory(tx, ending, node_id, without);
   return (held?.bytes ?? 0) + bytes <= most;
 }
 

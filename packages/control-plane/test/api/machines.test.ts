@@ -185,3 +185,34 @@ test('without memory for two versions the old one stops first; with `rolling` se
       'without one',
   );
 }, 60_000);
+
+test('with `rolling` set a deployment waits for the room of a container that is being removed', async () => {
+  const own = await createApi();
+  onTestFinished(() => own.close());
+  const world = await createWorld(own);
+  await register(own, { hostname: 'node-1', role: 'deploy', memory_bytes: 1.2e9 });
+  const project = await createProject(own, { memory_bytes: 600_000_000, replace: 'rolling' });
+  await world.live(project);
+
+  const deployed = async (): Promise<string> => {
+    const id = await deploy(own, project);
+    await tick(own, id);
+    await world.built();
+    await tick(own, id);
+    return id;
+  };
+  const second = await deployed();
+  const at = { host_ip: '10.0.0.7', host_port: 32_002 };
+  await world.work(world.home, at);
+  await own.driver.advance(second, { type: 'route_confirmed', ...at });
+  // The first container still drains, so two containers have all the memory.
+  const third = await deployed();
+  const show = async () => (await own.call('getDeployment', { params: { id: third } })).json;
+  expect(await show()).toMatchObject({
+    status: 'built',
+    waiting: 'waits for the room of the container of deployment 1 on node-1, which is ending',
+  });
+  await world.work(world.home, {});
+  await tick(own, third);
+  expect(await show()).toMatchObject({ status: 'deploying', waiting: null });
+}, 60_000);

@@ -10,6 +10,7 @@ import { choose, place, QUESTION } from '../../src/domain/nodes/placement.ts';
 import { refusalsText } from '../../src/domain/nodes/refusal.ts';
 import {
   type DeviceLease,
+  type Ending,
   type Holder,
   machineNeeds,
   type Room,
@@ -309,6 +310,73 @@ describe('two versions need room for both', () => {
       }),
     );
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { start: 'd1' } }]);
+  });
+});
+
+describe('room that containers of the project free soon', () => {
+  const live = [old({ settings: settings() }), on.built({ settings: settings() })];
+  const rolling = project({ replace_set: true });
+  const nodes = [machine({ memory_bytes: 2.5 * GIB, devices: { [GPU]: ['0', '1'] } })];
+  const ending = (over: Partial<Ending> = {}): Ending => ({
+    project_id: 'p1',
+    deployment_id: 'd0',
+    generation: 0,
+    node_id: 'n1',
+    containers: 1,
+    bytes: GIB,
+    ...over,
+  });
+  const full = { memory: new Map([['n1', 2 * GIB]]) };
+  const waits = 'waits for the room of the container of deployment 0 on node-1, which is ending';
+
+  it.each([
+    ['with `replace: rolling`', rolling],
+    ['before it becomes stop-first', project()],
+  ])('%s it waits for a container that is being removed', (_, of) => {
+    const plan = decide({ live, nodes, project: of, room: room({ ...full, ending: [ending()] }) });
+    expect([plan.createTasks, stateOf(plan, 'd2')]).toEqual([[], null]);
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits, timer: { running_since: null } });
+    expect(changeOf(plan, 'd1')).toEqual({});
+  });
+  it('it waits for a device in the same way', () => {
+    const gpu = settings({ memory_bytes: null, requires: { devices: { [GPU]: 1 } } });
+    const leases = [
+      lease({ deployment_id: 'd1', holders: [first('d1')] }),
+      lease({ name: '1', deployment_id: 'd0', holders: [first('d0')] }),
+    ];
+    const given = {
+      live: [old({ settings: gpu }), on.built({ settings: gpu })],
+      nodes,
+      project: rolling,
+    };
+    const plan = decide({ ...given, room: room({ leases, ending: [ending({ bytes: 0 })] }) });
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits });
+    expect(stateOf(decide({ ...given, room: room({ leases }) }), 'd2')).toBe('failed');
+  });
+  it('it waits for an instance that drains', () => {
+    const draining = instance({ deployment_id: 'd1', node_id: 'n1', state: 'draining' });
+    const plan = decide({ live, nodes, project: rolling, room: room(full), instances: [draining] });
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      waiting: 'waits for the room of instance 2 of deployment 1 on node-1, which is ending',
+    });
+  });
+  it('its further instances wait too', () => {
+    const plan = decide({
+      live,
+      nodes: [{ ...nodes[0], capabilities: [CAN_DEVICES, CAN_INSTANCES] } as NodeFact],
+      project: project({ replace_set: true, processes: [{ name: 'web', count: 2 }] }),
+      // Two instances beside the old one need 3 GiB.
+      room: room({ memory: new Map([['n1', 1.5 * GIB]]), ending: [ending({ bytes: GIB })] }),
+    });
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits });
+  });
+  it.each([
+    ['does not suffice', ending({ bytes: GIB / 4 })],
+    ['belongs to another project', ending({ project_id: 'p2' })],
+    ['is on another node', ending({ node_id: 'n2' })],
+  ])('it is refused if what ends %s', (_, one) => {
+    const plan = decide({ live, nodes, project: rolling, room: room({ ...full, ending: [one] }) });
+    expect(changeOf(plan, 'd2')).toMatchObject({ error: { code: 'no_room_for_two' } });
   });
 });
 

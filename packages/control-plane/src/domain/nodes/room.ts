@@ -33,6 +33,22 @@ export type Room = {
   /** Sum of the memory limits in bytes by node; a node without an entry has none. */
   memory: ReadonlyMap<string, number>;
   leases: readonly DeviceLease[];
+  /** Containers that open tasks remove. Their memory and devices still count as held. */
+  ending?: readonly Ending[];
+};
+
+/** Containers that a node is removing; `instance_id` absent: all those of the deployment. */
+export type Ending = {
+  project_id: string;
+  deployment_id: string;
+  generation: number;
+  instance_id?: string | null;
+  /** The number of its instance, if known. */
+  number?: number;
+  node_id: string;
+  containers: number;
+  /** What they hold of the memory. */
+  bytes: number;
 };
 
 export const NO_ROOM_TAKEN: Room = { memory: new Map(), leases: [] };
@@ -84,6 +100,27 @@ export function machineNeeds(
     requires: settings.requires,
     memory: settings.memory_bytes,
     held: heldBy(memory, heldDevices(leases, isFree), freed),
+  };
+}
+
+/** Returns the room when these containers are gone. */
+export function withoutEnding({ memory, leases }: Room, ending: readonly Ending[]): Room {
+  const left = new Map(memory);
+  for (const { node_id, bytes } of ending)
+    left.set(node_id, Math.max(0, (left.get(node_id) ?? 0) - bytes));
+  const ends = (holder: Holder, nodeId: string): boolean =>
+    ending.some(
+      (one) =>
+        one.node_id === nodeId &&
+        one.deployment_id === holder.deployment_id &&
+        (one.instance_id === undefined || one.instance_id === holder.instance_id),
+    );
+  return {
+    memory: left,
+    leases: leases.map((lease) => ({
+      ...lease,
+      holders: lease.holders.filter((holder) => !ends(holder, lease.node_id)),
+    })),
   };
 }
 
