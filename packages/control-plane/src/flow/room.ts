@@ -20,6 +20,7 @@ import {
   type MachineNeeds,
   needsDevices,
   needsRoom,
+  type NoDevice,
   NO_ROOM_TAKEN,
   type Room,
   withoutEnding,
@@ -184,6 +185,7 @@ export function takeRoom(
     });
   return takeDevices(
     draft,
+    node,
     devicesToTake(node, firstOf(d), machine, {
       leases: room.leases,
       freed: freedHere,
@@ -192,21 +194,32 @@ export function takeRoom(
 }
 
 /**
- * Adds to the plan the devices of a version whose container is created again on its own node. Those
- * that it had are free for it. Its memory counts already.
+ * Adds to the plan the devices of a version whose container is created again on its own node, or
+ * returns why it cannot have them. Those that it had are free for it. Its memory counts already.
  */
-export function takeDevicesAgain(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
+export function takeDevicesAgain(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+): DeviceTake[] | NoDevice {
   const { room = NO_ROOM_TAKEN } = draft.facts;
   const own: Holder = { deployment_id: d.id, instance_id: ownLabel(d) };
   const machine = machineNeeds(d.settings, roomWithPlan(draft), { own, freed: [] });
   if (machine === null || !needsDevices(d.settings)) return [];
-  return takeDevices(
-    draft,
-    devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] }),
-  );
+  const takes = devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] });
+  return 'kind' in takes ? takes : takeDevices(draft, node, takes);
 }
 
-function takeDevices(draft: Draft, takes: DeviceTake[]): DeviceTake[] {
+/** Adds to the plan the devices on a node that placement chose. */
+function takeDevices(
+  draft: Draft,
+  { hostname }: Pick<NodeFact, 'hostname'>,
+  takes: DeviceTake[] | NoDevice,
+): DeviceTake[] {
+  // Placement counts the same devices, so this is a bug in the flow. The container must not start
+  // without its devices.
+  if ('kind' in takes)
+    throw new Error(`${hostname} ${refusalText(takes)}, although placement chose it`);
   if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
   return takes;
 }
@@ -230,6 +243,7 @@ export function takeRoomOfOther(
     });
   return takeDevices(
     draft,
+    node,
     devicesToTake(node, { deployment_id: d.id, instance_id }, machine, {
       leases: room.leases,
       freed: [],

@@ -10,6 +10,7 @@ import { choose, place, QUESTION } from '../../src/domain/nodes/placement.ts';
 import { refusalsText } from '../../src/domain/nodes/refusal.ts';
 import {
   type DeviceLease,
+  devicesToTake,
   type Ending,
   type Holder,
   machineNeeds,
@@ -108,6 +109,31 @@ describe('placement by what a machine has', () => {
     expect(reasonOf([gpus], { requires: { devices: { [GPU]: 2 } } }, held)).toBe(
       `node-1 has too few free devices ${GPU}: 2 needed, 1 free`,
     );
+  });
+});
+
+describe('the devices that a container takes', () => {
+  const needs = (count: number, leases: DeviceLease[]) =>
+    machineNeeds(
+      { memory_bytes: null, requires: { devices: { [GPU]: count } } },
+      room({ leases }),
+      {
+        own: null,
+        freed: [],
+      },
+    );
+  const taken = (count: number, leases: DeviceLease[]) =>
+    devicesToTake(
+      node({ devices: { [GPU]: ['0', '1'] } }),
+      first('d2'),
+      needs(count, leases) as NonNullable<ReturnType<typeof needs>>,
+      { leases, freed: [] },
+    );
+  it('are as many as the project requires', () => {
+    expect(taken(2, [])).toMatchObject([{ name: '0' }, { name: '1' }]);
+  });
+  it('are none if the node has fewer; the refusal has the numbers', () => {
+    expect(taken(2, [lease()])).toEqual({ kind: 'no_device', device: GPU, needed: 2, free: 1 });
   });
 });
 

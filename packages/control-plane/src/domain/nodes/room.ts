@@ -13,6 +13,7 @@
  */
 import type { Requires } from '@berth/wire/machine';
 import type { NodeRecord, ProjectSettings } from '../platform/records.ts';
+import type { NoSpace } from './refusal.ts';
 
 /** A container of a deployment, by its label of an instance; null: it has none. */
 export type Holder = { deployment_id: string; instance_id: string | null };
@@ -173,31 +174,37 @@ export const freeDevices = (
     ? []
     : (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
 
+export type NoDevice = Extract<NoSpace, { kind: 'no_device' }>;
+
 /**
- * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
- * the version that stops first, and those that the deployment has.
+ * Returns the leases that a container takes on a node, or the refusal if the node has too few free
+ * devices. Prefers the devices of the version that stops first, and those that the deployment has.
  */
 export function devicesToTake(
   node: Pick<NodeRecord, 'id' | 'devices' | 'observed_at'>,
   holder: Holder,
   needs: MachineNeeds,
   { leases, freed }: { leases: readonly DeviceLease[]; freed: readonly Freed[] },
-): DeviceTake[] {
+): DeviceTake[] | NoDevice {
   const rowOf = (kind: string, name: string): DeviceLease | undefined =>
     leases.find((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   const freedHolder = (row: DeviceLease | undefined): Holder | undefined =>
     row?.holders.find((one) => isFreed(freed, one, node.id));
-  const isPreferred = ({ row, old }: { row?: DeviceLease | undefined; old?: Holder | undefined }) =>
-    old !== undefined || row?.deployment_id === holder.deployment_id;
-  return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
-    freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
-      .map((name) => {
-        const row = rowOf(kind, name);
-        return { name, row, old: freedHolder(row) };
-      })
-      .toSorted((a, b) => Number(isPreferred(b)) - Number(isPreferred(a)))
-      .slice(0, count)
-      .map(({ name, row, old }) => ({
+  const takes: DeviceTake[] = [];
+  for (const [kind, needed] of Object.entries(needs.requires.devices ?? {})) {
+    const free = freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD);
+    if (free.length < needed) return { kind: 'no_device', device: kind, needed, free: free.length };
+    const devices = free.map((name) => {
+      const row = rowOf(kind, name);
+      const old = freedHolder(row);
+      const isPreferred = old !== undefined || row?.deployment_id === holder.deployment_id;
+      return { name, row, old, isPreferred };
+    });
+    const chosen = devices
+      .toSorted((a, b) => Number(b.isPreferred) - Number(a.isPreferred))
+      .slice(0, needed);
+    for (const { name, row, old } of chosen)
+      takes.push({
         ...holder,
         node_id: node.id,
         kind,
@@ -208,8 +215,9 @@ export function devicesToTake(
           row === undefined
             ? null
             : { deployment_id: row.deployment_id, instance_id: row.instance_id },
-      })),
-  );
+      });
+  }
+  return takes;
 }
 
 /** Returns the device names in the form that the container engine expects. */
