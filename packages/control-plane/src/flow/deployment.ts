@@ -1489,6 +1489,7 @@ function stepBack(
 ): void {
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
+  if (draft.event === 'task_reported' && d.container_id === null) freeRoom(draft, d, d.node_id);
   endOthers(draft, d, { reason: 'its deployment starts again', drain: false, startsAgain: true });
   draft.move(
     d,

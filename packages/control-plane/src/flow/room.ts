@@ -16,6 +16,7 @@ import {
   type Ending,
   type Freed,
   type Holder,
+  isSameHolder,
   machineNeeds,
   type MachineNeeds,
   needsDevices,
@@ -84,12 +85,11 @@ export const machineOfOther = (
 ): MachineNeeds | null =>
   machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: null, freed });
 
-/** Returns what is held, with what other instances take in this plan. */
-function roomWithPlan({
-  facts,
-  plan: { takeMemory: bytes = [], takeDevices: takes = [] },
-}: Draft): Room {
-  const room = facts.room ?? NO_ROOM_TAKEN;
+/** Returns what is held, with what other instances take and free in this plan. */
+function roomWithPlan({ facts, plan }: Draft): Room {
+  const { takeMemory: bytes = [], takeDevices: takes = [], freeDevices = [] } = plan;
+  const freed = freeDevices.map((one) => ({ ...one, bytes: 0 }));
+  const room = withoutEnding(facts.room ?? NO_ROOM_TAKEN, freed);
   if (bytes.length === 0 && takes.length === 0) return room;
   const memory = new Map(room.memory);
   for (const take of bytes) memory.set(take.node_id, (memory.get(take.node_id) ?? 0) + take.bytes);
@@ -203,11 +203,15 @@ export function takeDevicesAgain(
   node: NodeFact,
 ): DeviceTake[] | NoDevice {
   const { room = NO_ROOM_TAKEN } = draft.facts;
-  const own: Holder = { deployment_id: d.id, instance_id: ownLabel(d) };
-  const machine = machineNeeds(d.settings, roomWithPlan(draft), { own, freed: [] });
+  // Its container is gone, so its leases end first: the new container may have another label.
+  const own = { deployment_id: d.id, instance_id: ownLabel(d), node_id: node.id };
+  const present = withoutEnding(roomWithPlan(draft), [{ ...own, bytes: 0 }]);
+  const machine = machineNeeds(d.settings, present, { own: null, freed: [] });
   if (machine === null || !needsDevices(d.settings)) return [];
   const takes = devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] });
-  return 'kind' in takes ? takes : takeDevices(draft, node, takes);
+  if ('kind' in takes) return takes;
+  freeRoom(draft, d, node.id);
+  return takeDevices(draft, node, takes);
 }
 
 /** Adds to the plan the devices on a node that placement chose. */
@@ -271,9 +275,40 @@ function takeMemory(draft: Draft, take: MemoryTake): void {
 
 /** Frees the devices of the first instance of a deployment, whose container is gone from its node. */
 export function freeRoom(draft: Draft, d: DeploymentRecord, nodeId: string | null): void {
-  if (nodeId === null || !needsDevices(d.settings)) return;
-  draft.plan.freeDevices = [
-    ...(draft.plan.freeDevices ?? []),
-    { node_id: nodeId, deployment_id: d.id, instance_id: ownLabel(d) },
-  ];
+  if (nodeId !== null) freeDevicesOf(draft, d, nodeId, ownLabel(d));
+}
+
+/** Frees the devices of an instance by its label: its container is gone from the node. */
+export function freeDevicesOf(
+  draft: Draft,
+  { id: deployment_id, settings }: DeploymentRecord,
+  node_id: string,
+  instance_id: string | null,
+): void {
+  if (!needsDevices(settings)) return;
+  const freed = draft.plan.freeDevices ?? [];
+  draft.plan.freeDevices = [...freed, { node_id, deployment_id, instance_id }];
+}
+
+/**
+ * Says which devices a further instance keeps on the node where it did not start: its container may
+ * still exist there.
+ */
+export function addKeptDevices(
+  draft: Draft,
+  d: DeploymentRecord,
+  { id, number, node_id }: Pick<InstanceRecord, 'id' | 'number' | 'node_id'>,
+): void {
+  const own: Holder = { deployment_id: d.id, instance_id: id };
+  const kept = (draft.facts.room?.leases ?? [])
+    .filter((lease) => lease.node_id === node_id && isSameHolder(lease, own))
+    .map(({ kind, name }) => `${kind}=${name}`);
+  if (kept.length === 0) return;
+  const node = draft.node(node_id)?.hostname ?? 'a deleted node';
+  draft.addLine(
+    d,
+    'instance',
+    `${kept.join(', ')} on ${node} ${kept.length === 1 ? 'stays' : 'stay'} reserved for instance ` +
+      `${number} until ${node} lists no container of it`,
+  );
 }

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import type { NodeRegister } from '@berth/wire/node';
-import { CAN_INSTANCES, type DeployPayload } from '@berth/wire/task';
+import { CAN_INSTANCES, type DeployPayload, type TaskReport } from '@berth/wire/task';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/deployments/facts.ts';
 import { labelProblems, machineOf, patchedLabels } from '../../src/domain/nodes/machine.ts';
@@ -500,6 +500,70 @@ describe('devices', () => {
       },
       facts({ live: [on.deploying({ settings: gpu })], tasks: [starting], nodes: [withGpus] }),
     );
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...first('d2') }]);
+  });
+  describe('of a further instance that does not start', () => {
+    const several = { ...withGpus, capabilities: [CAN_DEVICES, CAN_INSTANCES] };
+    const nodes = [several, { ...several, id: 'n2', hostname: 'node-2' }];
+    const held = { deployment_id: 'd2', instance_id: 'i2' };
+    const start = task('deploy', {
+      node_id: 'n2',
+      payload: { instance: { id: 'i2', process: 'web', number: 2 } } as never,
+    });
+    const error = { code: 'probe_failed', message: 'x' };
+    const failed: TaskReport = { status: 'failed', result: { error } };
+    const ended = (event: Parameters<typeof advance>[1]) =>
+      advance(
+        on.running({ settings: gpu }),
+        event,
+        facts({
+          live: [on.running({ settings: gpu })],
+          tasks: [start],
+          nodes,
+          project: project({ processes: [{ name: 'web', count: 2 }] }),
+          instances: [instance({ state: 'starting', node_id: 'n2', container_id: null })],
+          room: room({ leases: [lease({ ...held, node_id: 'n2', holders: [held] })] }),
+        }),
+      );
+    const kept = (plan: ReturnType<typeof ended>): string[] =>
+      plan.storyLines.flatMap(({ message }) => (message.includes('reserved') ? [message] : []));
+    it('are free if its agent has removed the container', () => {
+      const plan = ended({ type: 'task_reported', task: start, report: failed });
+      expect(plan.freeDevices).toEqual([{ node_id: 'n2', ...held }]);
+      expect(kept(plan)).toEqual([]);
+    });
+    it.each<[string, Parameters<typeof advance>[1]]>([
+      [
+        'its agent could not remove the container',
+        { type: 'task_reported', task: start, report: { ...failed, container_id: 'k2' } },
+      ],
+      ['its task was lost', { type: 'task_lost', task: start, why: 'lease' }],
+    ])('stay reserved if %s, and the story says so', (_, event) => {
+      const plan = ended(event);
+      expect(plan.freeDevices).toBeUndefined();
+      expect(kept(plan)).toEqual([
+        `${GPU}=0 on node-2 stays reserved for instance 2 until node-2 lists no container of it`,
+      ]);
+    });
+    it('are free if no agent had claimed the task', () => {
+      const plan = ended({ type: 'task_lost', task: { ...start, attempt: 0 }, why: 'queue' });
+      expect(plan.freeDevices).toEqual([{ node_id: 'n2', ...held }]);
+    });
+  });
+  it('the first instance frees them too when another node gets its task', () => {
+    const starting = task('deploy');
+    const d = on.deploying({ settings: gpu });
+    const error = { code: 'engine_unavailable', message: 'x' };
+    const plan = advance(
+      d,
+      { type: 'task_reported', task: starting, report: { status: 'failed', result: { error } } },
+      facts({
+        live: [d],
+        tasks: [starting],
+        nodes: [withGpus, { ...withGpus, id: 'n2', hostname: 'node-2' }],
+      }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('built');
     expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...first('d2') }]);
   });
   it('agents that cannot pass devices are refused before anything starts', () => {

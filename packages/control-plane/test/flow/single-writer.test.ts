@@ -819,6 +819,9 @@ describe('a version that was stopped for one that failed, and whose container is
       }),
     );
     expect(plan.createTasks).toMatchObject([{ payload: { devices: [`${GPU}=1`] } }]);
+    // The lease of the gone container ends, and the new one has it.
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...holder }]);
+    expect(plan.takeDevices).toMatchObject([{ name: '1', ...holder }]);
   });
   it('is not created without its device, and says why', () => {
     const gpu = { ...settings, requires: { devices: { [GPU]: 1 } } };

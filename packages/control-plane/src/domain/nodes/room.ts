@@ -105,10 +105,14 @@ export function machineNeeds(
 }
 
 /** Returns the room when these containers are gone. */
-export function withoutEnding({ memory, leases }: Room, ending: readonly Ending[]): Room {
-  const left = new Map(memory);
+export function withoutEnding(
+  { memory, leases }: Room,
+  ending: readonly Pick<Ending, 'node_id' | 'deployment_id' | 'instance_id' | 'bytes'>[],
+): Room {
+  if (ending.length === 0) return { memory, leases };
+  const remaining = new Map(memory);
   for (const { node_id, bytes } of ending)
-    left.set(node_id, Math.max(0, (left.get(node_id) ?? 0) - bytes));
+    remaining.set(node_id, Math.max(0, (remaining.get(node_id) ?? 0) - bytes));
   const ends = (holder: Holder, nodeId: string): boolean =>
     ending.some(
       (one) =>
@@ -117,7 +121,7 @@ export function withoutEnding({ memory, leases }: Room, ending: readonly Ending[
         (one.instance_id === undefined || one.instance_id === holder.instance_id),
     );
   return {
-    memory: left,
+    memory: remaining,
     leases: leases.map((lease) => ({
       ...lease,
       holders: lease.holders.filter((holder) => !ends(holder, lease.node_id)),
