@@ -7,8 +7,8 @@
  * deployment is refused instead. Pure.
  */
 import { type InstanceRecord, ownLabel } from '../domain/deployments/instance.ts';
-import { choose, type Choice, type Question } from '../domain/nodes/placement.ts';
-import { isNoSpace, refusalText } from '../domain/nodes/refusal.ts';
+import type { Choice, Question } from '../domain/nodes/placement.ts';
+import { refusalText } from '../domain/nodes/refusal.ts';
 import {
   devicesToTake,
   type DeviceLease,
@@ -26,11 +26,12 @@ import {
   type Room,
   withoutEnding,
 } from '../domain/nodes/room.ts';
+import { choiceWithoutOld, freedBy, stopFirstText } from '../domain/nodes/stop-first.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './plan-draft.ts';
+import type { Draft } from './plan-draft.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 
 const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
@@ -47,12 +48,7 @@ export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>
 /** Returns the containers of a version on all its nodes. One that rests holds no memory. */
 export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
   if (old === null) return [];
-  const first = old.stopped_first === 'stopped' && isAtRest(old) ? 0 : 1;
-  const freed = new Map([[old.node_id, first]]);
-  for (const { node_id } of draft.instances(old))
-    if (node_id !== null) freed.set(node_id, (freed.get(node_id) ?? 0) + 1);
-  const { id, settings } = old;
-  return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings }));
+  return freedBy(old, draft.instances(old), old.stopped_first === 'stopped' && isAtRest(old));
 }
 
 /** What is free for an instance although it is held now. */
@@ -121,14 +117,12 @@ export function placeWithoutOld(
   const { facts } = draft;
   const old = runningOf(draft);
   const node = draft.node(old?.node_id ?? null);
-  if (old === null || node === undefined || !isBerthAgent(node)) return null;
+  if (old === null || node === undefined) return null;
   if (d.settings.replace === 'recreate' || isProjectStopped(draft)) return null;
-  const [refused] = choose(question, [node], facts).refusals.named;
-  if (refused === undefined || !isNoSpace(refused.refusal)) return null;
   const freed = freedOf(draft, old);
-  const choice = choose({ ...question, machine: machineOf(draft, d, freed) }, facts.nodes, facts);
-  if (choice.placement.winner !== node.id) return null;
-  return { choice, old, freed, why: `${node.hostname} ${refusalText(refused.refusal)}` };
+  const machine = machineOf(draft, d, freed);
+  const place = choiceWithoutOld(question, { node, machine }, facts.nodes, facts);
+  return place === null ? null : { ...place, old, freed };
 }
 
 /** Returns whether a person has set `replace: rolling`, so that no version may stop first. */
@@ -146,12 +140,7 @@ export function addStopFirst(
   d: DeploymentRecord,
   { old, why }: { old: DeploymentRecord; why: string },
 ): void {
-  draft.addLine(
-    d,
-    'stopped_first',
-    `there is no room for two versions, so deployment ${old.generation} stops before this one ` +
-      `starts: ${why}`,
-  );
+  draft.addLine(d, 'stopped_first', stopFirstText(why));
   if (old.stopped_first !== null) return;
   draft.set(old, {
     stopped_first: 'asked',
