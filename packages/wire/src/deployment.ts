@@ -88,7 +88,7 @@ export const Phase = Type.Object({
 });
 
 /** Why the container of a running version is stopped. */
-export const RESTS = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
+const RESTS = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
 export type Rest = (typeof RESTS)[number];
 
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */

@@ -30,9 +30,10 @@ import { choiceWithoutOld, freedBy, stopFirstText } from '../domain/nodes/stop-f
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
+import { hasEnded } from '../domain/deployments/rest.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
-import { isAtRest, isProjectStopped } from './stop.ts';
+import { isProjectStopped } from './stop.ts';
 
 const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
   facts.live.find((o) => o.status === 'running') ?? null;
@@ -48,7 +49,7 @@ export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>
 /** Returns the containers of a version on all its nodes. One that rests holds no memory. */
 export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
   if (old === null) return [];
-  return freedBy(old, draft.instances(old), old.stopped_first === 'stopped' && isAtRest(old));
+  return freedBy(old, draft.instances(old), hasEnded(old, old.health));
 }
 
 /** What is free for an instance although it is held now. */

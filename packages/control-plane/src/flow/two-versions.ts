@@ -26,7 +26,7 @@ import {
   type PlaceWithoutOld,
 } from './room.ts';
 
-export type PlaceOfFirst =
+type PlaceOfFirst =
   | { kind: 'without_old'; place: PlaceWithoutOld }
   | { kind: 'room_ends'; reason: RoomEnds }
   | { kind: 'none' };
@@ -42,7 +42,7 @@ export function placeOfFirst(draft: Draft, d: DeploymentRecord, question: Questi
   return place === null ? { kind: 'none' } : { kind: 'without_old', place };
 }
 
-export type PlacesOfOthers =
+type PlacesOfOthers =
   | { kind: 'now'; choices: readonly Choice[] }
   /** Those without a node start after the containers of the running version have ended. */
   | { kind: 'after_old'; choices: readonly Choice[]; lacking: Choice; old: DeploymentRecord }

@@ -3,10 +3,12 @@
  * the deployments, devices from the table `device_leases`.
  */
 import { defined } from '@berth/kit/defined';
+import type { ExpressionBuilder } from 'kysely';
 import type { RetirePayload } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
 import { instanceLabel } from '../domain/deployments/instance.ts';
+import { hasEnded } from '../domain/deployments/rest.ts';
 import {
   isSameHolder,
   type DeviceLease,
@@ -18,7 +20,7 @@ import {
 import type { NodeRecord } from '../domain/platform/records.ts';
 import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
-import type { Row, Tx } from './engine/tables.ts';
+import type { Row, Tables, Tx } from './engine/tables.ts';
 
 type LeaseRow = Row<'device_leases'>;
 
@@ -55,7 +57,7 @@ async function heldMemory(
     .select((eb) => ['node_id', eb.fn.sum<number | string>('memory_bytes').as('bytes')])
     .where('status', 'in', [...ON_NODE])
     .where('memory_bytes', 'is not', null)
-    // The container of a stopped project has ended (`isResting`).
+    // The container of a stopped project has ended (`hasEnded`).
     .where((eb) =>
       eb.or([
         eb('status', '!=', 'running'),
@@ -238,9 +240,9 @@ async function leasesOf(
     if (instances.some(isOther)) return true;
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
-    const hasEnded = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
+    const isAtEnd = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
     const isHere = (one: NodeRecord['containers'][number]): boolean =>
-      isSameHolder(holderIn(one), holder) && !hasEnded(one.state);
+      isSameHolder(holderIn(one), holder) && !isAtEnd(one.state);
     if (node.containers.some(isHere)) return true;
     const isRemoved = (one: Ending): boolean =>
       one.node_id === nodeId &&
@@ -273,13 +275,9 @@ async function leasesOf(
   });
 }
 
-/** Returns whether the container of a stopped project has ended: it stays, and uses nothing. */
-const isResting = ({
-  status,
-  stopped_first,
-  health_status,
-}: Pick<Row<'deployments'>, 'status' | 'stopped_first' | 'health_status'>): boolean =>
-  status === 'running' && stopped_first === 'stopped' && health_status === null;
+const isResting = (
+  row: Pick<Row<'deployments'>, 'status' | 'stopped_first' | 'health_status'>,
+): boolean => hasEnded(row, row.health_status);
 
 /** Returns whether the memory that the plan takes is still free. */
 export async function isMemoryFree(
@@ -301,11 +299,15 @@ export async function takeDevices(
   now: number,
 ): Promise<boolean> {
   // Release the devices that an earlier attempt of this instance leased on the node.
-  for (const { node_id, deployment_id, instance_id } of takes)
+  const holders = new Map(takes.map((one) => [`${one.node_id} ${idOf(one)}`, one]));
+  for (const { node_id, deployment_id, instance_id } of holders.values())
     await releaseDevices(tx, node_id, [{ deployment_id, instance_id }]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
+
+const idOf = ({ deployment_id, instance_id }: Holder): string =>
+  `${deployment_id} ${instance_id ?? ''}`;
 
 async function takeDevice(
   tx: Tx,
@@ -355,16 +357,10 @@ type Gone = { deployment_id: string; instance_id?: string | null };
  */
 export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[]): Promise<void> {
   for (const gone of all) {
-    const { deployment_id, instance_id } = gone;
-    const isOne = instance_id !== undefined;
     await tx
       .updateTable('device_leases')
       .set({ returns_to: null, returns_to_instance: null })
-      .where('node_id', '=', nodeId)
-      .where('returns_to', '=', deployment_id)
-      .$if(isOne, (q) =>
-        q.where('returns_to_instance', 'is not distinct from', instance_id ?? null),
-      )
+      .where((eb) => names(eb, nodeId, gone, ['returns_to', 'returns_to_instance']))
       .execute();
     await tx
       .updateTable('device_leases')
@@ -374,20 +370,37 @@ export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[
         returns_to: null,
         returns_to_instance: null,
       }))
-      .where('node_id', '=', nodeId)
-      .where('deployment_id', '=', deployment_id)
-      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .where((eb) => names(eb, nodeId, gone, HOLDER))
       .where('returns_to', 'in', (eb) =>
         eb.selectFrom('deployments').select('id').where('status', '=', 'running'),
       )
       .execute();
     await tx
       .deleteFrom('device_leases')
-      .where('node_id', '=', nodeId)
-      .where('deployment_id', '=', deployment_id)
-      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .where((eb) => names(eb, nodeId, gone, HOLDER))
       .execute();
   }
+}
+
+type HolderColumns = readonly [
+  'deployment_id' | 'returns_to',
+  'instance_id' | 'returns_to_instance',
+];
+const HOLDER: HolderColumns = ['deployment_id', 'instance_id'];
+
+/** Returns whether these two columns of a lease on the node name the container. */
+function names(
+  eb: ExpressionBuilder<Tables, 'device_leases'>,
+  nodeId: string,
+  { deployment_id, instance_id }: Gone,
+  [deployment, instance]: HolderColumns,
+) {
+  const isDeployment = [eb('node_id', '=', nodeId), eb(deployment, '=', deployment_id)];
+  return eb.and(
+    instance_id === undefined
+      ? isDeployment
+      : [...isDeployment, eb(instance, 'is not distinct from', instance_id)],
+  );
 }
 
 /** Releases the devices of the containers that a retire task has removed. */

@@ -1,4 +1,4 @@
-/** Why the container of a running version is stopped. Pure. */
+/** Whether and why the container of a running version is stopped. Pure. */
 import type { Rest } from '@berth/wire/deployment';
 import type { DeploymentRecord } from '../platform/records.ts';
 import { waitReasonOf } from './wait-reason.ts';
@@ -18,3 +18,12 @@ export function restOf(d: Version): Rest | null {
     (reason?.kind === 'project_stopped_but_runs' && reason.at_zero === true);
   return isAtZero ? 'scaled_to_zero' : 'stopped';
 }
+
+/**
+ * Returns whether the container of a stopped project has ended: it stays, and holds no memory and no
+ * device. `health`: null if the project is stopped.
+ */
+export const hasEnded = (
+  { status, stopped_first }: Pick<DeploymentRecord, 'status' | 'stopped_first'>,
+  health: unknown,
+): boolean => status === 'running' && stopped_first === 'stopped' && health === null;
