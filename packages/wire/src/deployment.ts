@@ -87,6 +87,10 @@ export const Phase = Type.Object({
   ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
 
+/** Why the container of a running version is stopped. */
+const RESTS = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
+export type Rest = (typeof RESTS)[number];
+
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
   id: Id,
@@ -96,6 +100,14 @@ export const DeploymentItem = Type.Object({
   note: orNull(Type.String()),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
   waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
+  rests: Type.Optional(
+    orNull(
+      Type.Unsafe<Rest>({
+        ...literals(RESTS),
+        description: 'why the container of a running version is stopped; null: it is not',
+      }),
+    ),
+  ),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
   rolled_back_from: Type.Optional(

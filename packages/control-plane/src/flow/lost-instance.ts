@@ -18,6 +18,7 @@ import {
 } from './instance-route.ts';
 import { type Avoid, endTaskOf, reconcile, startElsewhere } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
+import { addKeptDevices } from './room.ts';
 import { isProjectStopped } from './stop.ts';
 
 /**
@@ -119,6 +120,7 @@ function restartLost(
   avoid: Avoid,
 ): void {
   endTaskOf(draft, d, instance.id, 'lost');
+  addKeptDevices(draft, d, instance);
   const losses = [...instance.losses, ...avoid.slice(0, 1)];
   startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
 }
