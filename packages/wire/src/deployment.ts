@@ -88,8 +88,8 @@ export const Phase = Type.Object({
 });
 
 /** Why the container of a running version is stopped. */
-const RESTS = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
-export type Rest = (typeof RESTS)[number];
+const STOP_CAUSES = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
+export type StopCause = (typeof STOP_CAUSES)[number];
 
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
@@ -102,8 +102,8 @@ export const DeploymentItem = Type.Object({
   waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
   rests: Type.Optional(
     orNull(
-      Type.Unsafe<Rest>({
-        ...literals(RESTS),
+      Type.Unsafe<StopCause>({
+        ...literals(STOP_CAUSES),
         description: 'why the container of a running version is stopped; null: it is not',
       }),
     ),

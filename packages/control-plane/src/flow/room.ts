@@ -52,7 +52,7 @@ export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Fre
   return freedBy(old, draft.instances(old), hasEnded(old, old.health));
 }
 
-/** What is free for an instance although it is held now. */
+/** Room that counts as free for an instance although it is held now. */
 type FreeSoon = { freed?: readonly Freed[]; ending?: readonly Ending[] };
 
 export const machineOf = (

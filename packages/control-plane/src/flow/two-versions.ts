@@ -44,7 +44,7 @@ export function placeOfFirst(draft: Draft, d: DeploymentRecord, question: Questi
 
 type PlacesOfOthers =
   | { kind: 'now'; choices: readonly Choice[] }
-  /** Those without a node start after the containers of the running version have ended. */
+  /** The instances without a node start after the containers of the running version have ended. */
   | { kind: 'after_old'; choices: readonly Choice[]; lacking: Choice; old: DeploymentRecord }
   | { kind: 'room_ends'; reason: RoomEnds }
   | { kind: 'none'; lacking: Choice };

@@ -1,5 +1,5 @@
 /** Whether and why the container of a running version is stopped. Pure. */
-import type { Rest } from '@berth/wire/deployment';
+import type { StopCause } from '@berth/wire/deployment';
 import type { DeploymentRecord } from '../platform/records.ts';
 import { waitReasonOf } from './wait-reason.ts';
 
@@ -9,7 +9,7 @@ type Version = Pick<
 >;
 
 /** Returns null if Berth has not stopped the container. Only a stop sets the health to null. */
-export function restOf(d: Version): Rest | null {
+export function restOf(d: Version): StopCause | null {
   if (d.status !== 'running' || d.stopped_first === null) return null;
   if (d.health !== null) return 'newer_version';
   const reason = waitReasonOf(d);

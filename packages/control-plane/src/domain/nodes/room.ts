@@ -48,7 +48,7 @@ export type Ending = {
   number?: number;
   node_id: string;
   containers: number;
-  /** What they hold of the memory. */
+  /** Bytes of memory that they hold. */
   bytes: number;
 };
 
