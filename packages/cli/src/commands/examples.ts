@@ -24,6 +24,14 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   ],
   scale: ['berth scale web=3 --project shop', 'runs three instances of shop, at once'],
   ps: ['berth ps shop', 'shows each instance of shop: its node, state, version and usage'],
+  run: [
+    'berth run -p shop -- node migrate.js --to 42',
+    'runs a migration of shop, and ends with its exit code',
+  ],
+  'runs list': ['berth runs list shop --status failed', 'shows the failed runs of shop'],
+  'runs show': ['berth runs show 5f0c2d1e', 'shows how a run ended, and where'],
+  'runs logs': ['berth runs logs 5f0c2d1e -f', 'follows a run that was started with --detach'],
+  'runs cancel': ['berth runs cancel 5f0c2d1e', 'stops the command of a run'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
   'deployment list': [
     'berth deployment list shop --status failed',
