@@ -1,5 +1,5 @@
 /** Checks paths from users: in a repository, in a container, on the web and on the share. */
-import type { FieldProblem } from '../platform/errors.ts';
+import type { FieldProblem } from './field-rules.ts';
 
 const CONTROL = /\p{Cc}/u;
 type Rule = { rule: string; message: string; broken: (path: string) => boolean };
