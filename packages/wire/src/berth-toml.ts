@@ -8,7 +8,7 @@ import { type Static, type TSchema, Type } from 'typebox';
 import { Errors } from 'typebox/value';
 import { buildArgProblems } from './build-arg-rules.ts';
 import {
-  type FieldProblem,
+  type BrokenRule,
   fieldName,
   pointerParts,
   ruleText,
@@ -137,7 +137,7 @@ const brokenRules = ({
   dockerfile_path,
   build_args = {},
   watch_paths = [],
-}: FileSettings): FieldProblem[] =>
+}: FileSettings): BrokenRule[] =>
   [
     health_path === undefined ? null : healthPathProblem(health_path, 'health_path'),
     dockerfile_path === undefined ? null : repoPathProblem(dockerfile_path, 'dockerfile_path'),
