@@ -37,7 +37,7 @@ function argvOf(name: string): string[] {
     ([, quoted, plain]) => quoted ?? plain ?? '',
   );
 }
-const LOCAL = ['context list', 'context use', 'context remove', 'completion'];
+const LOCAL = ['context list', 'context use', 'context remove', 'config check', 'completion'];
 /** They sign in or out, or run until a key is pressed. */
 const OWN = ['login', 'logout', 'mcp'];
 const remote = COMMANDS.map((c) => c.name).filter(

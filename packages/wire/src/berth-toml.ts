@@ -6,8 +6,16 @@ import { defined } from '@berth/kit/defined';
 import { parse, stringify, TomlDate, TomlError } from 'smol-toml';
 import { type Static, type TSchema, Type } from 'typebox';
 import { Errors } from 'typebox/value';
-import { fieldName, pointerParts, ruleText, VARIABLE_NAME } from './field-rules.ts';
+import { buildArgProblems } from './build-arg-rules.ts';
+import {
+  type BrokenRule,
+  fieldName,
+  pointerParts,
+  ruleText,
+  VARIABLE_NAME,
+} from './field-rules.ts';
 import { Requires } from './machine.ts';
+import { healthPathProblem, repoPathProblem, watchPathProblem } from './path-rules.ts';
 import {
   BuildArgs,
   BuildTarget,
@@ -64,7 +72,7 @@ export type FileSettings = Static<typeof FILE_SETTINGS>;
 const BUILD_FIELDS = Object.keys(build);
 
 /** Returns the key in the file for a field of the project: `build.build_target`, `env.A`. */
-export const fileKey = (field: string): string =>
+const fileKey = (field: string): string =>
   BUILD_FIELDS.includes(/^\w+/.exec(field)?.[0] ?? '') ? `build.${field}` : field;
 
 export type ConfigProblem = {
@@ -118,7 +126,34 @@ export function parseBerthToml(text: string): ParsedToml {
     return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
   const { build: ofBuild = {}, ...top } = document as BerthToml;
   const settings: FileSettings = { ...top, ...ofBuild };
+  const broken = brokenRules(settings).map(({ field, ...problem }) => atKey(text, field, problem));
+  if (broken.length > 0) return { problems: broken };
   return { settings, keys: keysOf(settings) };
+}
+
+/** Checks the rules that the schema cannot express and that need nothing but the file. */
+const brokenRules = ({
+  health_path,
+  dockerfile_path,
+  build_args = {},
+  watch_paths = [],
+}: FileSettings): BrokenRule[] =>
+  [
+    health_path === undefined ? null : healthPathProblem(health_path, 'health_path'),
+    dockerfile_path === undefined ? null : repoPathProblem(dockerfile_path, 'dockerfile_path'),
+    ...buildArgProblems(build_args),
+    ...watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+  ].filter((problem) => problem !== null);
+
+/** Returns the problem of a field with its key and its line in the file. */
+export function atKey(
+  text: string,
+  field: string,
+  problem: Pick<ConfigProblem, 'rule' | 'message'>,
+): ConfigProblem {
+  const key = fileKey(field);
+  const path = key.split(/[.[\]]+/).filter((part) => part !== '');
+  return { ...problem, line: lineOf(text, path), key };
 }
 
 const MAPS = ['env', 'build_args'] as const;
@@ -191,15 +226,18 @@ function nulProblems(value: unknown, path: string[] = []): AtPath[] {
   return Object.entries(value).flatMap(([name, inner]) => nulProblems(inner, [...path, name]));
 }
 
+/** Returns a problem as text for people: `berth.toml line 3: health_path must …`. */
+export const problemText = (
+  file: string,
+  { line, key, message }: Omit<ConfigProblem, 'rule'>,
+): string =>
+  `${file}${line === null ? '' : ` line ${line}`}: ${key === '' ? '' : `${key} `}${message}`;
+
 /** Maximum number of problems in one message. */
 const SHOWN = 5;
 
-/** Returns the problems as text for people: `berth.toml line 3: health_path must …`. */
 export function problemsText(file: string, problems: readonly ConfigProblem[]): string {
-  const texts = problems.slice(0, SHOWN).map(({ line, key, message }) => {
-    const place = line === null ? file : `${file} line ${line}`;
-    return `${place}: ${key === '' ? '' : `${key} `}${message}`;
-  });
+  const texts = problems.slice(0, SHOWN).map((problem) => problemText(file, problem));
   return [...texts, ...(problems.length > SHOWN ? ['and more'] : [])].join('; ');
 }
 

@@ -1,15 +1,13 @@
 /** Applies berth.toml to the settings of a release (docs/berth-toml.md). Pure. */
 import {
-  type ConfigProblem,
+  atKey,
   type FileSettings,
-  fileKey,
   keysOf,
   parseBerthToml,
   problemsText,
 } from '@berth/wire/berth-toml';
 import type { ConfigOrigin } from '@berth/wire/project';
 import type { ConfigFile } from '@berth/wire/task';
-import { lineOf } from '@berth/wire/toml-lines';
 import type { ProjectSettings } from '../platform/records.ts';
 import { mergedEnv } from './env.ts';
 import { type ProjectRules, projectProblems } from './project-rules.ts';
@@ -41,10 +39,7 @@ export function applyConfigFile(
   const problems = [
     ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
     ...secretProblems(parsed.settings, secrets),
-  ].map(({ field, rule, message }): ConfigProblem => {
-    const key = fileKey(field);
-    return { line: lineOf(text, partsOf(key)), key, rule, message };
-  });
+  ].map(({ field, ...problem }) => atKey(text, field, problem));
   return problems.length > 0
     ? { problem: problemsText(file, problems) }
     : { settings: merged, keys: keysOf(parsed.settings) };
@@ -74,9 +69,6 @@ const secretProblems = (
       rule: 'secret',
       message: 'is also a secret of the project: delete the secret, or remove this line',
     }));
-
-/** Splits a key: `build.watch_paths[1]` -> `build`, `watch_paths`, `1`. */
-const partsOf = (key: string): string[] => key.split(/[.[\]]+/).filter((part) => part !== '');
 
 /** Returns the field and, for a variable, its name. */
 function fieldOf(key: string): { field: keyof FileSettings; name: string | null } {
