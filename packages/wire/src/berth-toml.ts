@@ -29,7 +29,7 @@ import {
   StopGraceSeconds,
   WatchPath,
 } from './project.ts';
-import { lineOf } from './toml-lines.ts';
+import { type LineOf, linesIn } from './toml-lines.ts';
 
 export const BERTH_TOML = 'berth.toml';
 
@@ -110,6 +110,9 @@ const ONLY_IN_PROJECT = [
   'exec_role',
 ];
 
+/** A file of 64 KiB can have thousands of mistakes. */
+const MAX_PROBLEMS = 100;
+
 /** Reads the text of a file. The rules that need the project are the control plane's. */
 export function parseBerthToml(text: string): ParsedToml {
   let document: Record<string, unknown>;
@@ -119,14 +122,19 @@ export function parseBerthToml(text: string): ParsedToml {
     if (!(error instanceof TomlError)) throw error;
     return { problems: [syntaxProblem(error)] };
   }
-  const problems = [...schemaProblems(document), ...nulProblems(document)].map(
-    ({ path, ...problem }) => ({ ...problem, line: lineOf(text, path), key: fieldName(path) }),
-  );
+  const lineOf = linesIn(text);
+  const deep = tooDeep(document);
+  if (deep !== null) return { problems: [{ line: lineOf(deep), key: deep[0] ?? '', ...TOO_DEEP }] };
+  const problems = [...schemaProblems(document), ...nulProblems(document)]
+    .slice(0, MAX_PROBLEMS)
+    .map(({ path, ...problem }) => ({ ...problem, line: lineOf(path), key: fieldName(path) }));
   if (problems.length > 0)
     return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
   const { build: ofBuild = {}, ...top } = document as BerthToml;
   const settings: FileSettings = { ...top, ...ofBuild };
-  const broken = brokenRules(settings).map(({ field, ...problem }) => atKey(text, field, problem));
+  const broken = brokenRules(settings).map(({ field, ...problem }) =>
+    atKey(lineOf, field, problem),
+  );
   if (broken.length > 0) return { problems: broken };
   return { settings, keys: keysOf(settings) };
 }
@@ -147,13 +155,13 @@ const brokenRules = ({
 
 /** Returns the problem of a field with its key and its line in the file. */
 export function atKey(
-  text: string,
+  lineOf: LineOf,
   field: string,
   problem: Pick<ConfigProblem, 'rule' | 'message'>,
 ): ConfigProblem {
   const key = fileKey(field);
   const path = key.split(/[.[\]]+/).filter((part) => part !== '');
-  return { ...problem, line: lineOf(text, path), key };
+  return { ...problem, line: lineOf(path), key };
 }
 
 const MAPS = ['env', 'build_args'] as const;
@@ -172,6 +180,28 @@ const syntaxProblem = ({ line, message }: TomlError): ConfigProblem => ({
   rule: 'syntax',
   message: (message.split('\n')[0] ?? '').replace(/^Invalid TOML document: /, ''),
 });
+
+const MAX_DEPTH = 8;
+const TOO_DEEP = {
+  rule: 'depth',
+  message: `has more than ${MAX_DEPTH} tables inside each other`,
+};
+
+/**
+ * Returns the beginning of a key with too many parts, or null. The checks of a schema are recursive
+ * and would need minutes for a key of 64 KiB.
+ */
+function tooDeep(document: Record<string, unknown>): string[] | null {
+  const open: { path: string[]; value: unknown }[] = [{ path: [], value: document }];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { path, value } = next;
+    if (typeof value !== 'object' || value === null || value instanceof TomlDate) continue;
+    if (path.length > MAX_DEPTH) return path;
+    for (const [name, inner] of Object.entries(value))
+      open.push({ path: [...path, name], value: inner });
+  }
+  return null;
+}
 
 type AtPath = { path: string[]; rule: string; message: string };
 

@@ -8,6 +8,7 @@ import {
 } from '@berth/wire/berth-toml';
 import type { ConfigOrigin } from '@berth/wire/project';
 import type { ConfigFile } from '@berth/wire/task';
+import { linesIn } from '@berth/wire/toml-lines';
 import type { ProjectSettings } from '../platform/records.ts';
 import { mergedEnv } from './env.ts';
 import { type ProjectRules, projectProblems } from './project-rules.ts';
@@ -36,10 +37,11 @@ export function applyConfigFile(
   const parsed = parseBerthToml(text);
   if ('problems' in parsed) return { problem: problemsText(file, parsed.problems) };
   const merged = withFile(settings, parsed.settings);
+  const lineOf = linesIn(text);
   const problems = [
     ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
     ...secretProblems(parsed.settings, secrets),
-  ].map(({ field, ...problem }) => atKey(text, field, problem));
+  ].map(({ field, ...problem }) => atKey(lineOf, field, problem));
   return problems.length > 0
     ? { problem: problemsText(file, problems) }
     : { settings: merged, keys: keysOf(parsed.settings) };
