@@ -29,7 +29,7 @@ import {
   StopGraceSeconds,
   WatchPath,
 } from './project.ts';
-import { type LineOf, linesIn } from './toml-lines.ts';
+import { type FindLine, linesIn } from './toml-lines.ts';
 
 export const BERTH_TOML = 'berth.toml';
 
@@ -155,7 +155,7 @@ const brokenRules = ({
 
 /** Returns the problem of a field with its key and its line in the file. */
 export function atKey(
-  lineOf: LineOf,
+  lineOf: FindLine,
   field: string,
   problem: Pick<ConfigProblem, 'rule' | 'message'>,
 ): ConfigProblem {

@@ -7,13 +7,13 @@ const MAX_PARTS = 10;
 const textOf = (path: readonly string[]): string => JSON.stringify(path);
 
 /** Returns the line of a key, or null. */
-export type LineOf = (path: readonly string[]) => number | null;
+export type FindLine = (path: readonly string[]) => number | null;
 
 /**
  * Reads a document once. A key inside an inline table has the line of that table, and a key that is
  * not there has null.
  */
-export function linesIn(text: string): LineOf {
+export function linesIn(text: string): FindLine {
   const lines = keyLines(text);
   return (path) => {
     for (let end = path.length; end > 0; end -= 1) {
