@@ -450,9 +450,14 @@ function requestText(
  * neither waits for a deployment in progress nor supersedes it: that deployment has a newer version
  * and starts a new container anyway. Throws wrong_state.
  */
-function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
+function refuseAgain({ trigger, fromZero }: DeploymentRequest, { project, live }: Facts): void {
   if (trigger !== 'restart' && trigger !== 'start') return;
-  if (project.stopped_at !== null && isScaledToZero(project))
+  if (fromZero === true && project.stopped_by_person)
+    throw new DomainError(
+      'wrong_state',
+      `a scale of project ${project.name} does not start it: a person stopped it; start it`,
+    );
+  if (project.stopped_at !== null && isScaledToZero(project) && !project.stopped_by_person)
     throw new DomainError(
       'wrong_state',
       `a ${trigger} of project ${project.name} is not possible: it is scaled to 0; ` +
@@ -481,6 +486,7 @@ function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): 
 
 /**
  * Stops the project: cancels its deployments in progress, in any state, and stops the running one.
+ * A project that rests because its count is 0 stays stopped from now on, whatever its count.
  * Repeated calls change nothing. Throws being_deleted.
  */
 export function stop(by: string, facts: Facts): Plan {
@@ -488,8 +494,12 @@ export function stop(by: string, facts: Facts): Plan {
   if (project.deleting_at !== null)
     throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const draft = createDraft(facts, 'project_stopped');
-  if (project.stopped_at === null)
-    draft.plan.stopped = { at: now, message: `project ${project.name} stopped by ${by}` };
+  if (!project.stopped_by_person)
+    draft.plan.stopped = {
+      at: project.stopped_at ?? now,
+      byPerson: true,
+      message: `project ${project.name} stopped by ${by}`,
+    };
   for (const d of facts.live)
     STEPS[d.status as LiveState].on.project_stopped?.(draft, d, { type: 'project_stopped' });
   return draft.plan;
@@ -1163,7 +1173,11 @@ function runningScaled(draft: Draft, d: DeploymentRecord): void {
 function rest(draft: Draft, d: DeploymentRecord): void {
   const { project, now } = draft.facts;
   if (!isProjectStopped(draft))
-    draft.plan.stopped = { at: now, message: `project ${project.name} scaled to 0` };
+    draft.plan.stopped = {
+      at: now,
+      byPerson: false,
+      message: `project ${project.name} scaled to 0`,
+    };
   runningStopped(draft, d);
 }
 
@@ -1225,11 +1239,7 @@ function routeConfirmed(
       : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
   const isAtZero = isScaledToZero(draft.facts.project);
-  if (isProjectStopped(draft) && !isAtZero)
-    draft.plan.stopped = {
-      at: null,
-      message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live`,
-    };
+  endStop(draft, d);
   const drain = old === undefined || !isAtRest(old);
   const nodesOfOld = new Set(
     old === undefined ? [] : draft.instances(old).flatMap(({ node_id }) => node_id ?? []),
@@ -1269,6 +1279,24 @@ function routeConfirmed(
     forgetOthers(draft, old);
   }
   if (isAtZero) rest(draft, presentOf(draft, d));
+}
+
+/** Ends a stop when a deployment is live. With count 0 the project rests because of its count. */
+function endStop(draft: Draft, { generation }: DeploymentRecord): void {
+  const { name, stopped_at, stopped_by_person } = draft.facts.project;
+  if (!isProjectStopped(draft)) return;
+  if (!isScaledToZero(draft.facts.project))
+    draft.plan.stopped = {
+      at: null,
+      byPerson: false,
+      message: `project ${name} started: deployment ${generation} is live`,
+    };
+  else if (stopped_by_person)
+    draft.plan.stopped = {
+      at: stopped_at,
+      byPerson: false,
+      message: `project ${name} is not stopped any more, and scaled to 0: deployment ${generation} rests`,
+    };
 }
 
 /**

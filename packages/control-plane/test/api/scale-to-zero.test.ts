@@ -166,19 +166,6 @@ describe('scaled to 0', () => {
     expect(start).toMatchObject({ trigger: 'start', status: 'pending' });
   });
 
-  it('a project that a person stopped: the page changes, and a scale up starts it', async () => {
-    const id = await createProject(api);
-    const first = await world.live(id);
-    await api.call('stopProject', of(id));
-    await scale(id, 2);
-    expect((await newest(id))?.id).toBe(first);
-    await scale(id, 0);
-    expect(await routed('shop')).toEqual({ servers: 0, page: ['/stopped?zero'] });
-    expect((await deploymentOf(first))['waiting']).toBe(SCALED);
-    await scale(id, 1);
-    expect(await newest(id)).toMatchObject({ trigger: 'start' });
-  });
-
   it('deleted: nothing is left', async () => {
     const id = await createProject(api);
     await world.live(id);
