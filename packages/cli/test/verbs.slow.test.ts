@@ -302,9 +302,8 @@ describe('--json', () => {
     for (const line of ['node admission list', `node admission delete ${String(admission['id'])}`])
       await run(line);
     for (const line of ['config check', 'config show shop']) await run(line);
-    // They need an agent.
-    for (const name of ['run', 'runs list', 'runs show', 'runs logs', 'runs cancel'])
-      done.add(name);
+    // Runs and jobs need an agent.
+    for (const { name } of COMMANDS) if (/^(run|runs|job)\b/.test(name)) done.add(name);
     mkdirSync(join(share, 'prices'));
     await run('dataset create prices --nfs-path prices');
     for (const line of [
