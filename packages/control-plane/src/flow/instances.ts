@@ -667,8 +667,8 @@ function endReplacements(draft: Draft, d: DeploymentRecord): void {
 }
 
 /**
- * Ends instances whose number another one has that has served too, so that no more run than the
- * project wants. Keeps the first instance, then one that serves, then the oldest.
+ * Ends instances whose number another one has that has served too: the project wants one of them.
+ * Keeps the first instance, then one that serves, then the oldest.
  */
 function endDuplicates(draft: Draft, d: DeploymentRecord): void {
   const isKept = new Set(isFirstLost(d) ? [] : [d.instance_number]);
