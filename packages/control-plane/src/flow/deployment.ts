@@ -60,7 +60,7 @@ import {
   type Refusals,
   refusalsText,
 } from '../domain/nodes/refusal.ts';
-import { deviceIds, type Freed, type MachineNeeds } from '../domain/nodes/room.ts';
+import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -72,17 +72,7 @@ import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
-import {
-  addStopFirst,
-  freedFor,
-  freeRoom,
-  machineOf,
-  machineOfOther,
-  mustRoll,
-  oldInTheWay,
-  placeWithoutOld,
-  takeRoom,
-} from './room.ts';
+import { addStopFirst, freedFor, freeRoom, machineOf, mustRoll, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
@@ -147,6 +137,7 @@ import {
   startSeconds,
 } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
+import { placeOfFirst, placesOfOthers } from './two-versions.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'drop_copy' | 'end_tasks' | 'restore_route' | 'remove_container';
@@ -665,14 +656,11 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
-  const machine = machineOfOther(draft, d, freedFor(draft, d));
-  const others = placeOthers(draft, d, { ...question, machine }, node);
-  const { lacking } = others;
-  const old = lacking === null ? null : oldInTheWay(draft, d, lacksRoom(draft, d, question, node));
-  if (lacking !== null && (old === null || mustRoll(draft, d)))
-    return old === null
-      ? waitForDeployNode(draft, d, question, lacking)
-      : refuseRolling(draft, d, refusalsText(lacking.refusals));
+  const others = placesOfOthers(draft, d, question, node);
+  if (others.kind === 'none') return waitForDeployNode(draft, d, question, others.lacking);
+  if (others.kind === 'room_ends') return waitForOwnWork(draft, d, others.reason);
+  if (others.kind === 'after_old' && mustRoll(draft, d))
+    return refuseRolling(draft, d, refusalsText(others.lacking.refusals));
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
   const freed = freedFor(draft, d);
   const stopsFirst = d.settings.replace === 'recreate';
@@ -683,26 +671,21 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     stopsFirst,
     others: others.choices.filter(({ placement }) => placement.winner !== null),
   });
-  if (lacking !== null && old !== null)
+  if (others.kind === 'after_old')
     draft.addLine(
       d,
       'stopped_first',
       `there is no room for two versions of each instance, so the others start after the ` +
-        `containers of deployment ${old.generation} have ended: ${refusalsText(lacking.refusals)}`,
+        `containers of deployment ${others.old.generation} have ended: ` +
+        refusalsText(others.lacking.refusals),
     );
 }
-
-/** Returns a function that tells whether an instance lacks a place on machines with this room. */
-const lacksRoom =
-  (draft: Draft, d: DeploymentRecord, question: Question, node: NodeFact) =>
-  (machine: MachineNeeds | null): boolean =>
-    placeOthers(draft, d, { ...question, machine }, node).lacking !== null;
 
 function refuseRolling(draft: Draft, d: DeploymentRecord, why: string): void {
   fail(draft, d, failure('no_room_for_two', why));
 }
 
-/** Waits for a node, unless the running version alone is in the way (flow/room.ts). */
+/** Waits for a node, unless the running version alone is in the way (flow/two-versions.ts). */
 function stopFirstOrWait(
   draft: Draft,
   d: DeploymentRecord,
@@ -710,7 +693,9 @@ function stopFirstOrWait(
   question: Question,
   choice: Choice,
 ): void {
-  const first = placeWithoutOld(draft, d, question);
+  const place = placeOfFirst(draft, d, question);
+  if (place.kind === 'room_ends') return waitForOwnWork(draft, d, place.reason);
+  const first = place.kind === 'without_old' ? place.place : null;
   const node = draft.node(first?.choice.placement.winner ?? null);
   if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
   if (mustRoll(draft, d)) return refuseRolling(draft, d, first.why);
@@ -1525,6 +1510,7 @@ function stepBack(
 ): void {
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
+  if (draft.event === 'task_reported' && d.container_id === null) freeRoom(draft, d, d.node_id);
   endOthers(draft, d, { reason: 'its deployment starts again', drain: false, startsAgain: true });
   draft.move(
     d,

@@ -51,6 +51,7 @@ describe('scaled to 0', () => {
   it('nothing runs, the address stays, and the page says why', async () => {
     const id = await createProject(api);
     const first = await world.live(id);
+    expect((await deploymentOf(first))['rests']).toBeNull();
     const { url } = await projectOf(id);
     await scale(id, 0);
     await stops(first);
@@ -64,6 +65,7 @@ describe('scaled to 0', () => {
       status: 'running',
       health: null,
       waiting: SCALED,
+      rests: 'scaled_to_zero',
       instances: [],
     });
     expect(await routed('shop')).toEqual({ servers: 0, page: ['/stopped?zero'] });

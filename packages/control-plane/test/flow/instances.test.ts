@@ -459,6 +459,28 @@ describe('a lost node', () => {
       { type: 'node_lost', node_id: id },
       world({ live: [of], route: routeTo(of), ...over }),
     );
+  it('a version that was stopped for one that failed starts elsewhere too', () => {
+    const stopped = { ...d, stopped_first: 'stopped' as const };
+    const plan = lost('n1', { project: counted(1) }, stopped);
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n2', 1]]);
+    expect(changeOf(plan, 'd2')).toMatchObject({ stopped_first: null, lost_since: NOW });
+  });
+  it('the same, after the newer version that was in progress has failed', () => {
+    const stopped = { ...old(), stopped_first: 'stopped' as const };
+    const next = on.deploying({ node_id: 'n2' });
+    const both = { live: [stopped, next], project: counted(1) };
+    const plan = lost('n1', both, stopped);
+    expect(deployTasks(plan)).toEqual([]);
+    const held = { ...stopped, ...changeOf(plan, 'd1') };
+    expect(held).toMatchObject({ stopped_first: 'stopped', lost_since: NOW });
+    const failed = advance(
+      next,
+      { type: 'cancel' },
+      world({ ...both, live: [held, next], tasks: [] }),
+    );
+    expect(stateOf(failed, 'd2')).toBe('cancelled');
+    expect(changeOf(failed, 'd1')).toMatchObject({ stopped_first: null });
+  });
   it('a second instance that is lost gets a replacement, and leaves the route', () => {
     const plan = lost('n2', { project: counted(2), instances: [instance()] });
     expect(put(plan).map((i) => [i.state, i.number, i.node_id])).toEqual([
@@ -553,6 +575,50 @@ describe('a lost node', () => {
     expect(plan.createTasks).toEqual([]);
     expect(plan.route).toBeNull();
   });
+});
+
+describe('a lost instance returns while another one still waits', () => {
+  const d = on.running();
+  const lostOne = instance({ id: 'l2', node_id: 'n2', state: 'lost', container_id: 'k2' });
+  const waits = third({ state: 'waiting', node_id: null, host_port: null, container_id: null });
+  const back = (others: InstanceRecord[], of = d) =>
+    advance(
+      of,
+      { type: 'observed', node_id: 'n2', container: container(lostOne) },
+      world({ live: [of], instances: [...others, lostOne, waits], route: routeTo(of) }),
+    );
+  const replacement = instance({ id: 'r2', node_id: 'n3', host_port: 33_005, container_id: 'k5' });
+  it('its replacement serves: it ends, so that no two have one number', () => {
+    const plan = back([replacement]);
+    expect(removed(plan)).toEqual(['l2']);
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { remove: [{ instance_id: 'l2' }] } },
+    ]);
+    const first = { ...d, instance_number: 2, instance_id: 'r2' };
+    expect(removed(back([], first))).toEqual(['l2']);
+  });
+  it('its replacement does not serve: it serves again, and the replacement ends', () => {
+    const plan = back([{ ...replacement, state: 'unhealthy' }]);
+    expect(put(plan).map(({ id, state }) => [id, state])).toContainEqual(['l2', 'serving']);
+    expect(removed(plan)).toEqual(['r2']);
+  });
+});
+it('of two that serve with one number, the next decision ends one', () => {
+  const d = on.running();
+  const twice = [instance(), instance({ id: 'r2', node_id: 'n3', host_port: 33_005 })];
+  const plan = advance(
+    d,
+    { type: 'scaled' },
+    world({ live: [d], project: counted(2), instances: twice, route: routeTo(d) }),
+  );
+  expect(draining(plan)).toEqual(['r2']);
+  const asFirst = [instance({ number: 1 })];
+  const again = advance(
+    d,
+    { type: 'scaled' },
+    world({ live: [d], project: counted(1), instances: asFirst, route: routeTo(d) }),
+  );
+  expect(draining(again)).toEqual(['i2']);
 });
 
 describe('a lost node, further cases', () => {

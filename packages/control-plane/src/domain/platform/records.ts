@@ -235,6 +235,8 @@ export type DeploymentSummary = Pick<
   | 'rolled_back'
   | 'error'
   | 'waiting'
+  | 'waiting_reason'
+  | 'stopped_first'
   | 'image_removed_at'
   | 'cancel_requested_at'
   | 'commit'

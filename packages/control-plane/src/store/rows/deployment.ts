@@ -109,6 +109,8 @@ export const SUMMARY_COLUMNS = [
   'error_code',
   'error_message',
   'waiting',
+  'waiting_reason',
+  'stopped_first',
   'cancel_requested_at',
   'commit',
   'image_tag',
@@ -134,6 +136,7 @@ const SUMMARY_ENCODED: Encoded<Omit<DeploymentSummary, 'error' | 'health'>> = {
   phases: 'json',
   rolled_back: 'json',
   datasets: 'json',
+  waiting_reason: 'json',
 };
 type Plain = Omit<DeploymentRecord, 'settings' | 'error' | 'health' | 'ordinal' | 'image_missing'>;
 const ENCODED: Encoded<Plain> = {
@@ -144,7 +147,6 @@ const ENCODED: Encoded<Plain> = {
   timer: 'json',
   retry: 'json',
   secrets: 'json',
-  waiting_reason: 'json',
 };
 
 export function summaryOf({ ordinal: _, ...row }: SummaryRow): DeploymentSummary {

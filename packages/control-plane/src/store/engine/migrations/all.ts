@@ -57,6 +57,7 @@ import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
 import { runs } from './0074_runs.ts';
 import { configFile } from './0075_config_file.ts';
+import { jobs } from './0077_jobs.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -113,4 +114,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0073_addressed_at': addressedAt(),
   '0074_runs': runs(capabilities),
   '0075_config_file': configFile(capabilities),
+  '0077_jobs': jobs(capabilities),
 });
