@@ -43,6 +43,8 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'runs logs': ['berth runs logs 5f0c2d1e -f', 'follows a run that was started with --detach'],
   'runs cancel': ['berth runs cancel 5f0c2d1e', 'stops the command of a run'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
+  'config check': ['berth config check', 'checks berth.toml of this folder, without signing in'],
+  'config show': ['berth config show shop', 'prints the settings of shop as berth.toml'],
   'deployment list': [
     'berth deployment list shop --status failed',
     'shows the failed deployments of shop',

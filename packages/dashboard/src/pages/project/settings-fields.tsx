@@ -1,5 +1,6 @@
 /** The controls of the settings, with proposals from the repository. */
 import type { Project } from '@berth/wire/project';
+import { originOf } from '../../parts/config-origin.ts';
 import { type Draft, type FieldOfForm, FORM, type FormField } from '../../parts/project-fields.ts';
 import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
 import { Columns } from '../../ui/layout.tsx';
@@ -40,6 +41,11 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
     container_port:
       ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` },
   };
+  /** A field that comes from berth.toml says so instead of its help. */
+  const fromFile = (name: FormField): Proposal => {
+    const origin = originOf(project, name);
+    return origin === null ? {} : { help: `${origin}; change it there` };
+  };
   const control = (field: FieldOfForm) => (
     <Control
       key={field.name}
@@ -48,6 +54,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
       onChange={(value) => onChange({ ...draft, [field.name]: value } as Draft)}
       error={errors[field.name]}
       {...proposals[field.name]}
+      {...fromFile(field.name)}
     />
   );
   /** Hides build arguments from a person who has no right to read them. */
