@@ -32,6 +32,8 @@ import { copyMs } from '../flow/data.ts';
 import type { Driver } from '../flow/driver.ts';
 import { secretNeeds } from '../flow/secrets.ts';
 
+/** Interval in ms between removals of old runs. */
+const SWEEP_MS = 10_000;
 /** Extra time in ms for the agent to pull the image and to report. */
 const SLACK_MS = 15 * 60_000;
 
@@ -55,9 +57,9 @@ export type Deps = {
   now: () => number;
 };
 
-export const runs =
-  (deps: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
+export const runs = (deps: Deps) => {
+  let sweptAt: number | null = null;
+  return async (signal: AbortSignal): Promise<void> => {
     const open = await deps.runs.open();
     const uptime = await deps.uptime.now();
     const ids = [...new Set(open.map((run) => run.project_id))];
@@ -73,8 +75,12 @@ export const runs =
         deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
       }
     }
+    // By the uptime clock. The sweep reads all ended runs.
+    if (sweptAt !== null && uptime.at - sweptAt < SWEEP_MS) return;
+    sweptAt = uptime.at;
     await deps.runs.sweep();
   };
+};
 
 type Round = {
   project: ProjectRecord | undefined;
