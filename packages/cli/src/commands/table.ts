@@ -9,6 +9,7 @@ import { DATASET_COMMANDS } from './dataset.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { DOMAIN_COMMANDS } from './domain.ts';
 import { LIFECYCLE_COMMANDS } from './lifecycle.ts';
+import { EXEC_COMMANDS } from './exec.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
 import { INSTANCE_COMMANDS } from './instances.ts';
@@ -28,6 +29,7 @@ export const COMMANDS: readonly Command[] = [
   ...DEPLOY_COMMANDS,
   ...LIFECYCLE_COMMANDS,
   ...INSTANCE_COMMANDS,
+  ...EXEC_COMMANDS,
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
@@ -83,5 +85,7 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   metrics: 'for Prometheus',
   getPackage: 'the command of a join token fetches it',
   traefikConfig: 'for the reverse proxy',
+  tunnelProject: 'follows with berth tunnel',
+  openExec: 'berth exec opens it with its ticket',
   receiveHook: 'forges call it with the signature of the hook',
 };

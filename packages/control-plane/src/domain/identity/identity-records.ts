@@ -58,6 +58,8 @@ export type AuditRecord = {
   status: number;
   code: string | null;
   request_id: string;
+  /** Of exec sessions and tunnels: where, what, and how they ended. Never their content. */
+  detail?: string | null;
 };
 
 /** All data that the policy of the gateways contains. */

@@ -19,6 +19,7 @@ const ENCODED: Encoded<ProjectRecord> = {
   domains: 'json',
   processes: 'json',
   sticky: 'flag',
+  allow_exec: 'flag',
   deletes_volumes: 'flag',
   requires: 'json',
   replace_set: 'flag',

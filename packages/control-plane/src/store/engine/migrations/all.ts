@@ -54,6 +54,7 @@ import { heardAt } from './0068_heard_at.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { instanceFields } from './0070_instance_fields.ts';
+import { exec } from './0076_exec.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -105,4 +106,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
+  '0076_exec': exec(capabilities),
 });
