@@ -9,9 +9,7 @@
  */
 import { type Static, Type } from 'typebox';
 import { ByName, ById, type Route } from './route.ts';
-import { Count, EXEC_ROLES, Port } from './project.ts';
-
-export { EXEC_ROLES };
+import { Count, Port } from './project.ts';
 
 /** Agents with this capability know exec sessions. */
 export const CAN_EXEC = 'exec';
@@ -37,6 +35,11 @@ export const EXEC_CHANNELS = { stdin: 0, stdout: 1, stderr: 2 } as const;
 export const MAX_EXEC_MESSAGE = 256 * 1024;
 /** Bytes of data that a sender puts into one message. */
 export const EXEC_CHUNK = 64 * 1024;
+/**
+ * A client sends at most so many bytes more than the agent has confirmed with `taken`. Without this,
+ * an end that waits for a slow command would not notice that the other end has left.
+ */
+export const EXEC_WINDOW = 1_048_576;
 /** A sender pauses while so many bytes wait at the socket. */
 export const EXEC_HIGH_WATER = 1_048_576;
 
@@ -90,6 +93,7 @@ export type AgentOrder = { type: 'start'; container: string } & (
 export type AgentMessage =
   | { type: 'ready' }
   | { type: 'eof' }
+  | { type: 'taken'; bytes: number }
   | { type: 'exit'; code: number }
   | { type: 'error'; message: string };
 /** The last message that a client gets: an AgentMessage, or why the control plane ended. */

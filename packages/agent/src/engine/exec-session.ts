@@ -28,6 +28,8 @@ export type ExecProcess = {
   resume(): void;
   /** Resolves with the exit code after the last byte. Rejects with a sentence for the person. */
   ended: Promise<number>;
+  /** Resolves when a tunnel gets no more data, although it may still take some. */
+  outputEnded?: Promise<void>;
   /** Ends the command with its children. */
   stop(): Promise<void>;
 };
@@ -188,7 +190,9 @@ async function openTunnel(
   return {
     ...pipeOf(socket, (bytes) => onData(EXEC_CHANNELS.stdout, bytes)),
     resize: () => undefined,
-    ended: closed(socket).then(() => 0),
+    outputEnded: new Promise((resolve) => socket.once('end', resolve)),
+    // Both directions have ended.
+    ended: new Promise((resolve) => socket.once('close', () => resolve(0))),
     async stop() {
       socket.destroy();
     },

@@ -125,13 +125,15 @@ function runSession(deps: ExecSessionDeps, id: string, socket: WebSocket): Promi
     let hasOrder = false;
     /** Messages of the client that came with the order. */
     const early: [RawData, boolean][] = [];
-    const take = (to: ExecProcess, data: RawData, isBinary: boolean): void =>
-      isBinary ? writeData(socket, to, data) : react(to, (data as Buffer).toString());
     const send = (message: AgentMessage): void => {
       if (socket.readyState === socket.OPEN) socket.send(JSON.stringify(message));
     };
+    const take = (to: ExecProcess, data: RawData, isBinary: boolean): void =>
+      isBinary ? writeData(to, data, send) : react(to, (data as Buffer).toString());
     const end = (message: AgentMessage): void => {
       send(message);
+      // A paused socket would not see the answer to its close.
+      socket.resume();
       socket.close(1000);
     };
     async function begin(order: AgentOrder): Promise<void> {
@@ -147,6 +149,7 @@ function runSession(deps: ExecSessionDeps, id: string, socket: WebSocket): Promi
         send({ type: 'ready' });
         socket.resume();
         for (const [data, isBinary] of early.splice(0)) take(started, data, isBinary);
+        void started.outputEnded?.then(() => send({ type: 'eof' }));
         const code = await started.ended;
         hasExited = true;
         end({ type: 'exit', code });
@@ -188,10 +191,14 @@ function sendData(
   if (socket.bufferedAmount >= EXEC_HIGH_WATER) process?.pause();
 }
 
-/** Passes on input. The next message is read when the command has taken this one. */
-function writeData(socket: WebSocket, process: ExecProcess, data: RawData): void {
-  socket.pause();
-  process.write((data as Buffer).subarray(1), () => socket.resume());
+/** Passes on input, and confirms it when the command has taken it. */
+function writeData(
+  process: ExecProcess,
+  data: RawData,
+  send: (message: AgentMessage) => void,
+): void {
+  const bytes = (data as Buffer).subarray(1);
+  process.write(bytes, () => send({ type: 'taken', bytes: bytes.length }));
 }
 
 function react(process: ExecProcess, text: string): void {

@@ -59,7 +59,7 @@ export function nameArgument(args: readonly (string | undefined)[], command: str
 /** Options that every command has. */
 export const globalOptions = (command: Command): Option[] => [
   ...(command.aboutProject === true
-    ? [{ flags: '--project <project>', doc: 'name or id of the project' }]
+    ? [{ flags: '-p, --project <project>', doc: 'name or id of the project' }]
     : []),
   { flags: '--context <name>', doc: 'use this context (berth context list)' },
   { flags: '--json', doc: 'print JSON on stdout, and a failure as problem+json on stderr' },

@@ -25,6 +25,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   scale: ['berth scale web=3 --project shop', 'runs three instances of shop, at once'],
   ps: ['berth ps shop', 'shows each instance of shop: its node, state, version and usage'],
   exec: ['berth exec --project shop -- /bin/sh', 'opens a shell in a container of shop'],
+  tunnel: ['berth tunnel shop 5433', 'leads 127.0.0.1:5433 to the port of shop, until Ctrl-C'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
   'deployment list': [
     'berth deployment list shop --status failed',

@@ -22,6 +22,7 @@ import { PROJECT_COMMANDS } from './project.ts';
 import { RIGHTS_COMMANDS } from './rights.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 import { TOKEN_COMMANDS } from './token.ts';
+import { TUNNEL_COMMANDS } from './tunnel.ts';
 import { USER_COMMANDS } from './user.ts';
 
 export const COMMANDS: readonly Command[] = [
@@ -30,6 +31,7 @@ export const COMMANDS: readonly Command[] = [
   ...LIFECYCLE_COMMANDS,
   ...INSTANCE_COMMANDS,
   ...EXEC_COMMANDS,
+  ...TUNNEL_COMMANDS,
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
@@ -85,7 +87,6 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   metrics: 'for Prometheus',
   getPackage: 'the command of a join token fetches it',
   traefikConfig: 'for the reverse proxy',
-  tunnelProject: 'follows with berth tunnel',
   openExec: 'berth exec opens it with its ticket',
   receiveHook: 'forges call it with the signature of the hook',
 };

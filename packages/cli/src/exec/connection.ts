@@ -3,8 +3,8 @@ import type { IncomingMessage } from 'node:http';
 import {
   EXEC_CHANNELS,
   EXEC_CHUNK,
-  EXEC_HIGH_WATER,
   EXEC_PROTOCOL,
+  EXEC_WINDOW,
   type ClientMessage,
   type EndMessage,
   type ExecTicket,
@@ -88,6 +88,9 @@ function speak(socket: WebSocket, receiver: Receiver): Connection {
   let taken: Promise<unknown> = Promise.resolve();
   let waitingBytes = 0;
   let end: EndMessage | null = null;
+  /** Bytes that the agent has not confirmed. */
+  let unconfirmed = 0;
+  let onTaken = (): void => undefined;
 
   function take(channel: number, bytes: Uint8Array): void {
     waitingBytes += bytes.length;
@@ -105,12 +108,17 @@ function speak(socket: WebSocket, receiver: Receiver): Connection {
       if (isBinary) return take(bytes[0] ?? EXEC_CHANNELS.stdout, bytes.subarray(1));
       const message = execMessage(bytes.toString());
       if (message?.type === 'ready') receiver.onReady?.();
+      if (message?.type === 'taken') {
+        unconfirmed -= Number(message['bytes']);
+        onTaken();
+      }
       if (message?.type === 'eof') taken = taken.then(() => receiver.onEof?.());
       if (message?.type === 'exit' || message?.type === 'error')
         end = message as unknown as EndMessage;
     });
     socket.on('error', () => undefined);
     socket.on('close', () => {
+      onTaken();
       taken.then(
         () =>
           end === null
@@ -133,10 +141,12 @@ function speak(socket: WebSocket, receiver: Receiver): Connection {
     ended,
     async send(bytes) {
       for (let at = 0; at < bytes.length; at += EXEC_CHUNK) {
+        const part = bytes.subarray(at, at + EXEC_CHUNK);
+        while (unconfirmed + part.length > EXEC_WINDOW && socket.readyState === socket.OPEN)
+          await new Promise<void>((resolve) => (onTaken = resolve));
         if (socket.readyState !== socket.OPEN) return;
-        const frame = execFrame(EXEC_CHANNELS.stdin, bytes.subarray(at, at + EXEC_CHUNK));
-        const sent = new Promise<void>((resolve) => socket.send(frame, () => resolve()));
-        if (socket.bufferedAmount >= EXEC_HIGH_WATER) await sent;
+        unconfirmed += part.length;
+        socket.send(execFrame(EXEC_CHANNELS.stdin, part));
       }
     },
     tell(message) {

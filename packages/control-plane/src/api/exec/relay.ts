@@ -1,8 +1,15 @@
 /**
- * Passes the messages of one session between the WebSockets of its client and of its agent. The
- * slower side sets the pace: a side is not read while too many bytes wait for the other one.
+ * Passes the messages of one session between the WebSockets of its client and of its agent. Output
+ * waits for the client: the agent is not read while too many bytes wait. Input is limited by what
+ * the agent has taken (EXEC_WINDOW).
  */
-import { type AgentOrder, EXEC_HIGH_WATER, type EndMessage, execMessage } from '@berth/wire/exec';
+import {
+  type AgentOrder,
+  EXEC_HIGH_WATER,
+  EXEC_WINDOW,
+  type EndMessage,
+  execMessage,
+} from '@berth/wire/exec';
 import type { RawData, WebSocket } from 'ws';
 
 export type Relay = {
@@ -27,6 +34,8 @@ type State = {
   agent: WebSocket | null;
   up: number;
   down: number;
+  /** Bytes of the client that the agent has not confirmed. */
+  unconfirmed: number;
   activeAt: number;
   hasEnded: boolean;
   onEnd: (message: EndMessage | null) => void;
@@ -45,6 +54,7 @@ export function createRelay(
     agent: null,
     up: 0,
     down: 0,
+    unconfirmed: 0,
     activeAt: performance.now(),
     hasEnded: false,
     onEnd,
@@ -78,18 +88,25 @@ export function createRelay(
 }
 
 function fromClient(state: State, data: RawData, isBinary: boolean): void {
-  const { agent, client } = state;
+  const { agent } = state;
   if (agent === null || state.hasEnded) return;
   if (isBinary) {
-    state.up += sizeOf(data);
+    const size = sizeOf(data);
+    state.up += size;
+    state.unconfirmed += size;
     state.activeAt = performance.now();
-    return pass(client, agent, data, true);
+    if (state.unconfirmed > 2 * EXEC_WINDOW)
+      return end(state, {
+        type: 'error',
+        message: `the client sent more than ${EXEC_WINDOW} bytes that were not taken yet`,
+      });
+    return agent.send(data, { binary: true });
   }
   const message = textOf(data);
-  if (message?.type === 'eof') pass(client, agent, '{"type":"eof"}', false);
+  if (message?.type === 'eof') agent.send('{"type":"eof"}');
   if (message?.type === 'resize' && isSize(message['rows']) && isSize(message['cols'])) {
     const { rows, cols } = message;
-    pass(client, agent, JSON.stringify({ type: 'resize', rows, cols }), false);
+    agent.send(JSON.stringify({ type: 'resize', rows, cols }));
   }
 }
 
@@ -104,6 +121,11 @@ function fromAgent(state: State, data: RawData, isBinary: boolean): void {
   const message = textOf(data);
   if (message?.type === 'ready' || message?.type === 'eof')
     return pass(agent, client, JSON.stringify({ type: message.type }), false);
+  if (message?.type === 'taken' && Number.isInteger(message['bytes'])) {
+    const bytes = message['bytes'] as number;
+    state.unconfirmed = Math.max(0, state.unconfirmed - bytes);
+    return pass(agent, client, JSON.stringify({ type: 'taken', bytes }), false);
+  }
   if (message?.type === 'exit' && Number.isInteger(message['code']))
     return end(state, { type: 'exit', code: message['code'] as number });
   if (message?.type === 'error')

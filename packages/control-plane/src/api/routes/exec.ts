@@ -8,6 +8,7 @@ import {
   type ExecTicket,
   TICKET_PROTOCOL,
 } from '@berth/wire/exec';
+import { trimOws } from '@berth/kit/ows';
 import type { FastifyRequest } from 'fastify';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
@@ -221,7 +222,7 @@ const badTicket = (): DomainError =>
   );
 
 function isTicket({ headers }: FastifyRequest, { ticket_hash }: ExecRecord): boolean {
-  const protocols = (headers['sec-websocket-protocol'] ?? '').split(',').map((one) => one.trim());
+  const protocols = (headers['sec-websocket-protocol'] ?? '').split(',').map(trimOws);
   const ticket = protocols.find((one) => one.startsWith(TICKET_PROTOCOL));
   if (ticket === undefined || !protocols.includes(EXEC_PROTOCOL)) return false;
   const hash = sha256Of(ticket.slice(TICKET_PROTOCOL.length));
