@@ -17,6 +17,7 @@ import type { Limits } from './domain/deployments/facts.ts';
 import type { PolicySource } from './domain/identity/policy.ts';
 import type { Presence } from './domain/identity/presence.ts';
 import type { SendNotice } from './domain/notifications/notifications.ts';
+import type { FailoverWatch } from './domain/nodes/failover-watch.ts';
 import type { Changes } from './domain/platform/changes.ts';
 import type { UptimeClock } from './domain/platform/uptime.ts';
 import type { ConfigSource } from './domain/routes/configuration.ts';
@@ -37,6 +38,7 @@ export type App = {
   stores: AllStores;
   changes: Changes;
   driver: Driver;
+  failover: FailoverWatch;
   source: ConfigSource;
   policy: PolicySource;
   presence: Presence;
@@ -74,12 +76,14 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
     for (const { text } of parts.settings.notes) log.warn(text);
-    const { changes, driver, source, policy, presence, uptime, limits, sendNotice } = parts;
+    const { changes, driver, failover, source, policy, presence, uptime, limits, sendNotice } =
+      parts;
     return {
       server,
       stores,
       changes,
       driver,
+      failover,
       source,
       policy,
       presence,

@@ -162,6 +162,7 @@ export async function createPlatform(
     newId: randomUUID,
     cacheIndex,
     overdue: failover.overdue,
+    takenAddresses: failover.taken,
     telemetry,
   });
   await endAbsentInstances(stores, driver);

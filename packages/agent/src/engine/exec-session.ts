@@ -28,7 +28,7 @@ export type ExecProcess = {
   resume(): void;
   /** Resolves with the exit code after the last byte. Rejects with a sentence for the person. */
   ended: Promise<number>;
-  /** Resolves when a tunnel gets no more data, although it may still take some. */
+  /** Resolves when a tunnel has sent its last byte; it may still take some. */
   outputEnded?: Promise<void>;
   /** Ends the command with its children. */
   stop(): Promise<void>;

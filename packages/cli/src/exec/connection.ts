@@ -21,7 +21,7 @@ export type Receiver = {
   /** Takes output in its order. */
   onData(channel: number, bytes: Uint8Array): Promise<void>;
   onReady?(): void;
-  /** The other side sends no more data. */
+  /** The other side has sent its last byte. */
   onEof?(): void;
 };
 export type Connection = {

@@ -5,6 +5,7 @@
  */
 import { defined } from '@berth/kit/defined';
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
+import type { TakenAddresses } from '../domain/nodes/taken-address.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
@@ -35,6 +36,8 @@ export type DriverDeps = {
   cacheIndex: CacheIndex;
   /** Nodes that get no new work while others can take it (domain/nodes/failover-watch.ts). */
   overdue?: () => ReadonlySet<string>;
+  /** Silent nodes whose address another machine has now. */
+  takenAddresses?: () => TakenAddresses;
   telemetry?: Telemetry;
 };
 
@@ -86,7 +89,7 @@ export function createDecider(deps: DriverDeps): Decider {
       limits,
       platform,
       cacheIndex,
-      ...defined({ overdue: deps.overdue?.() }),
+      ...defined({ overdue: deps.overdue?.(), takenAddresses: deps.takenAddresses?.() }),
       freshIds,
     };
   }

@@ -47,7 +47,6 @@ import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
 import {
   type Choice,
   choose,
-  isOnline,
   lackEngines,
   type Question,
   refusalOf,
@@ -62,7 +61,9 @@ import { deviceIds, type Freed, type MachineNeeds } from '../domain/nodes/room.t
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
+import { addressTaken, nodeReplaced, whySilent } from './address-taken.ts';
 import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
+import { creationEnded, endCreation, isCreation } from './creation.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
@@ -102,10 +103,10 @@ import {
   whyNotMounted,
 } from './volumes.ts';
 import {
-  instanceAddressTaken,
   isFirstLost,
   lostAs,
   finalNamesOf,
+  nextFirst,
   presentOf,
   promote,
   refreshHealth,
@@ -131,7 +132,7 @@ import { promoteIfFirstFails, observedInstance } from './observed-instance.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
-import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
+import { leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped, stoppedByTask } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
 import { isAtRest, isProjectStopped, refreshRest, stoppedRoute, stopRunning } from './stop.ts';
@@ -218,6 +219,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       observed: observedRunning,
       node_silent: nodeSilent,
       address_taken: addressTaken,
+      node_replaced: nodeReplaced,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: runningStopped,
@@ -226,8 +228,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
-      task_reported: leaveEnded,
-      task_lost: leaveEnded,
+      task_reported: runningTaskEnded,
+      task_lost: runningTaskEnded,
     },
   },
 };
@@ -284,6 +286,7 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
    * removes it itself, and `sweep` removes any container that a later report shows.
    */
   remove_container(draft, d) {
+    endCreation(draft, d);
     const drain = d.status === 'running' || d.route_published_at !== null;
     const except = d.host_port === null ? null : d.node_id;
     endOthers(draft, d, { reason: 'its deployment ended', drain, except });
@@ -1138,6 +1141,7 @@ function rest(draft: Draft, d: DeploymentRecord): void {
 function runningStopped(draft: Draft, d: DeploymentRecord): void {
   for (const instance of draft.instances(d))
     endInstance(draft, d, instance, 'the project is stopped');
+  endCreation(draft, d);
   stopRunning(draft, d);
 }
 
@@ -1229,7 +1233,10 @@ function routeConfirmed(
         names: finalNamesOf(draft, d, id),
         drain,
       });
-  if (old !== undefined) forgetOthers(draft, old);
+  if (old !== undefined) {
+    endCreation(draft, old);
+    forgetOthers(draft, old);
+  }
   if (isAtZero) rest(draft, presentOf(draft, d));
 }
 
@@ -1274,6 +1281,15 @@ function routeDeadline(draft: Draft, d: DeploymentRecord): void {
 
 // ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+function runningTaskEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  if (isCreation(event.task, d)) creationEnded(draft, d, event);
+  else leaveEnded(draft, d, event);
+}
+
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
   if (event.node_id === d.node_id && promoteIfFirstFails(draft, d, event.container))
@@ -1282,36 +1298,6 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
     restartStopped(draft);
-}
-
-/**
- * Withdraws the route, because another container now answers at its address. The next report that
- * shows the deployment's own container restores the route.
- */
-function addressTaken(draft: Draft, d: DeploymentRecord, event: EventOf<'address_taken'>): void {
-  if (instanceAddressTaken(draft, d, event)) return refreshHealth(draft, d);
-  const { host_ip, host_port, holder, isRouted } = event;
-  const { route, now, limits } = draft.facts;
-  if (
-    route?.deployment_id !== d.id ||
-    route.stopped === true ||
-    route.host_ip !== host_ip ||
-    route.host_port !== host_port
-  )
-    return;
-  const node = draft.node(d.node_id);
-  const reported = lastSeen(draft, d);
-  // If the node's address changed, its next container list decides about the route.
-  const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
-  const isOwn = isThere && (reported === undefined || reported.host_port === host_port);
-  if (!isRouted && isOwn) return;
-  draft.plan.route = { remove: { project_id: d.project_id } };
-  const isSilent = node === undefined || !isOnline(node, now, limits);
-  const detail =
-    `${isSilent ? `${whySilent(draft, d)}; ` : ''}its address ${host_ip}:${host_port} now ` +
-    `belongs to ${holder}, so it gets no requests`;
-  draft.set(d, { health: { status: isSilent ? 'unknown' : 'unhealthy', since: now, detail } });
-  draft.addLine(d, 'route_withdrawn', detail);
 }
 
 /** Keeps the route: a node that does not report might still serve requests. */
@@ -1338,15 +1324,6 @@ const reportsContainers = (draft: Draft, d: DeploymentRecord): boolean => {
   const node = draft.node(d.node_id);
   return node === undefined || isBerthAgent(node);
 };
-
-function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string {
-  const node = nodeOf(d.node_id);
-  if (node === undefined) return 'its node does not exist any more';
-  if (!isOnline(node, facts.now, facts.limits)) return `${node.hostname} is offline`;
-  return isBerthAgent(node)
-    ? `${node.hostname} registers, but does not report its containers`
-    : `${node.hostname} registers, but its agent does not report containers`;
-}
 
 // ── exits and ways back ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -1440,7 +1417,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   if (d.status === 'deploying' || d.status === 'running') {
     if (!restartElsewhere(draft, d, event)) return fail(draft, d, failure('node_deleted'));
     if (d.status === 'running' && d.node_id === event.node_id && !event.reachable) {
-      const other = draft.instances(d).find(({ state }) => state === 'serving');
+      const other = nextFirst(draft, d);
       if (other !== undefined) {
         promote(draft, d, other, null);
         reconcile(draft, d);

@@ -61,6 +61,8 @@ export type FlowEvent =
    * address.
    */
   | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
+  /** Another machine has the address of this silent node (`takenAddresses` of the facts). */
+  | { type: 'node_replaced'; node_id: string }
   /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' }
   /**

@@ -14,9 +14,8 @@ import {
 } from '../domain/deployments/instance.ts';
 import { countFor } from '../domain/deployments/instance-count.ts';
 import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
-import type { EventOf } from './events.ts';
 import type { Draft } from './plan-draft.ts';
-import { routeTo } from './route.ts';
+import { holderOfAddress, routeTo } from './route.ts';
 
 /**
  * Returns how many instances of `web` the deployment should have now. At count 0, a new version
@@ -34,11 +33,22 @@ export const nameOf = (draft: Draft, { node_id }: Pick<InstanceRecord, 'node_id'
 export const replaces = (instance: InstanceRecord, other: InstanceRecord): boolean =>
   isMovable(other) && replacementOf(other, [instance]) !== undefined;
 
-/** Returns the addresses of the serving instances, without the first one. */
+/** Returns whether the instance serves, and its address is still that of its machine. */
+export const canTakeRequests = (draft: Draft, instance: InstanceRecord): boolean =>
+  instance.state === 'serving' && holderOfAddress(draft, instance) === null;
+
+/** Returns a further instance that can take the place of the first one. */
+export const nextFirst = (draft: Draft, d: DeploymentRecord): InstanceRecord | undefined =>
+  draft.instances(d).find((instance) => canTakeRequests(draft, instance));
+
+/**
+ * Returns the addresses of the serving instances, without the first one and without those whose
+ * address another machine has now.
+ */
 export function serversOf(draft: Draft, d: DeploymentRecord): RouteServer[] {
   return draft.instances(d).flatMap((instance) => {
     const node = draft.node(instance.node_id);
-    return instance.state !== 'serving' || instance.host_port === null || node === undefined
+    return instance.host_port === null || node === undefined || !canTakeRequests(draft, instance)
       ? []
       : [
           {
@@ -190,27 +200,6 @@ export function promote(
     draft.plan.route = {
       set: withServers(draft, d, routeTo(draft, d, node, instance.host_port).set),
     };
-}
-
-/**
- * Takes an instance out of the route, because another container answers at its address. Returns
- * false if the address is not that of a further instance.
- */
-export function instanceAddressTaken(
-  draft: Draft,
-  d: DeploymentRecord,
-  { host_ip, host_port, holder }: EventOf<'address_taken'>,
-): boolean {
-  const server = draft.facts.route?.servers?.find(
-    (one) => one.host_ip === host_ip && one.host_port === host_port,
-  );
-  const instance = draft.instances(d).find(({ id }) => id === server?.instance_id);
-  if (instance === undefined) return false;
-  const detail = `its address ${host_ip}:${host_port} now belongs to ${holder}`;
-  draft.putInstance({ ...instance, state: 'unhealthy', detail, since: draft.facts.now });
-  draft.addLine(d, 'instance', `instance ${instance.number} gets no requests: ${detail}`);
-  publishServers(draft, d);
-  return true;
 }
 
 /** Returns the names that the containers of the instances on the node get after the switch. */

@@ -376,7 +376,7 @@ function placesFor(
  * Returns the mounts of the versions that the deployment has, so that all its instances have the
  * same data; null if a dataset was deleted. Facts.versions has the versions that are not the newest.
  */
-function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null {
+export function pinnedMounts(draft: Draft, d: DeploymentRecord): DatasetMount[] | null {
   const { datasets, versions = [] } = draft.facts;
   const present = mountsOf(d.settings.datasets, datasets);
   if (!('mounts' in present)) return null;

@@ -11,6 +11,7 @@ import {
   isFirstLost,
   lostAs,
   nameOf,
+  nextFirst,
   promote,
   publishServers,
   refreshHealth,
@@ -40,7 +41,7 @@ export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node
     draft.putInstance({ ...instance, state: 'lost', detail: reason, since: now });
     if (hold !== null) draft.addLine(d, 'failover', heldLine(instance.number, name, hold));
   }
-  const other = draft.instances(d).find(({ state }) => state === 'serving');
+  const other = nextFirst(draft, d);
   if (firstIsLost && other !== undefined) promote(draft, d, other, lostAs(draft, d));
   else if (firstIsLost) loseFirst(draft, d, name, hold);
   for (const instance of before)

@@ -279,7 +279,10 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   if (container === null)
     return {
       status: 'unhealthy',
-      detail: `its container is missing on its node; deploy it again${taken}`,
+      // A version that was stopped for a newer one is created again (flow/creation.ts).
+      detail: isStoppedFirst(d)
+        ? d.waiting
+        : `its container is missing on its node; deploy it again${taken}`,
     };
   if (container.state !== 'running')
     return {

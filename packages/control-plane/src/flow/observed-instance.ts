@@ -17,7 +17,14 @@ import {
 import type { DeploymentRecord, RouteRecord } from '../domain/platform/records.ts';
 import { needsDevices } from '../domain/nodes/room.ts';
 import type { EventOf } from './events.ts';
-import { isFirstLost, nameOf, promote, publishServers, wantedCount } from './instance-route.ts';
+import {
+  isFirstLost,
+  nameOf,
+  nextFirst,
+  promote,
+  publishServers,
+  wantedCount,
+} from './instance-route.ts';
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
 import { stillHas } from './observe.ts';
@@ -128,7 +135,7 @@ export function promoteIfFirstFails(
 function replaceFirst(draft: Draft, d: DeploymentRecord, detail: string): boolean {
   if (d.status !== 'running' || isFirstLost(d)) return false;
   if (isProjectStopped(draft) || isHeldBack(draft, d)) return false;
-  const other = draft.instances(d).find(({ state }) => state === 'serving');
+  const other = nextFirst(draft, d);
   if (other === undefined) return false;
   promote(draft, d, other, { state: 'unhealthy', detail });
   return true;

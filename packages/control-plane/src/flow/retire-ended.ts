@@ -4,6 +4,7 @@
  */
 import { isSettled } from '@berth/wire/vocabulary';
 import {
+  type RetireAction,
   type RetireFailure,
   waitingFor,
   waitsFor,
@@ -135,10 +136,7 @@ function addOnce(draft: Draft, d: DeploymentRecord, reason: RetireFailure): void
   draft.addLine(d, reason.kind, waitText(reason));
 }
 
-function actionOf(
-  d: DeploymentRecord,
-  payload: TaskRecord<'retire'>['payload'],
-): 'restart' | 'stop' | 'retire' {
+function actionOf(d: DeploymentRecord, payload: TaskRecord<'retire'>['payload']): RetireAction {
   if (isStart(payload)) return 'restart';
   return isAtRest(d) ? 'stop' : 'retire';
 }

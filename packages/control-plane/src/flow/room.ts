@@ -183,6 +183,21 @@ export function takeRoom(
   );
 }
 
+/**
+ * Adds to the plan the devices of a version whose container is created again on its own node. Those
+ * that it had are free for it. Its memory counts already.
+ */
+export function takeDevicesAgain(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
+  const { room = NO_ROOM_TAKEN } = draft.facts;
+  const own: Holder = { deployment_id: d.id, instance_id: ownLabel(d) };
+  const machine = machineNeeds(d.settings, roomWithPlan(draft), { own, freed: [] });
+  if (machine === null || !needsDevices(d.settings)) return [];
+  return takeDevices(
+    draft,
+    devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] }),
+  );
+}
+
 function takeDevices(draft: Draft, takes: DeviceTake[]): DeviceTake[] {
   if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
   return takes;

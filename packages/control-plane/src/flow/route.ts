@@ -5,7 +5,9 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
 import { isOwnContainer } from '../domain/deployments/instance.ts';
+import { canonicalAddress } from '../domain/nodes/address.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
+import type { NodeFact } from '../domain/deployments/facts.ts';
 import type {
   DeploymentRecord,
   Failure,
@@ -46,9 +48,10 @@ export function rivalAt(
   { id, host_ip }: NodeRecord,
   host_port: number | null,
 ): Rival | null {
+  const address = canonicalAddress(host_ip);
   for (const node of facts.nodes) {
-    if (node.host_ip !== host_ip || (node.id !== id && !isOnline(node, facts.now, facts.limits)))
-      continue;
+    if (canonicalAddress(node.host_ip) !== address) continue;
+    if (node.id !== id && !isOnline(node, facts.now, facts.limits)) continue;
     const container = node.containers.find(
       (c) =>
         c.state === 'running' && c.host_port === host_port && c.labels[LABELS.deployment] !== d.id,
@@ -56,6 +59,20 @@ export function rivalAt(
     if (container !== undefined) return { container, node };
   }
   return null;
+}
+
+/**
+ * Returns the node that has the address of this container's silent node now; null if there is none.
+ * A node that lists the container is the same machine under another name. A node that has listed
+ * nothing yet, as a contract-only one never does, can be that too.
+ */
+export function holderOfAddress(
+  draft: Draft,
+  { node_id, container_id }: { node_id: string | null; container_id: string | null },
+): NodeFact | null {
+  const holder = draft.node(draft.facts.takenAddresses?.get(node_id ?? '') ?? null);
+  if (holder === undefined || holder.observed_at === null) return null;
+  return holder.containers.some((c) => c.id !== undefined && c.id === container_id) ? null : holder;
 }
 
 /**
@@ -70,6 +87,7 @@ export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord
   const reportedPort = reported?.state === 'running' ? reported.host_port : null;
   const port = isBerthAgent(node) && node.observed_at !== null ? reportedPort : d.host_port;
   if (port === null || rivalAt(draft, d, node, port) !== null) return null;
+  if (holderOfAddress(draft, d) !== null) return null;
   // Keep the original publication time: if two routes have the same address, the newer one wins.
   return {
     set: {

@@ -32,6 +32,7 @@ import {
 } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
+import { createAgain, isCreation } from './creation.ts';
 import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped, restReason } from './stop.ts';
@@ -209,7 +210,9 @@ export function reasonToWait(
   d: DeploymentRecord,
   target: NodeFact,
 ): StartDelay | null {
-  if (draft.facts.tasks.some((t) => t.node_id === target.id && isStart(t)))
+  const serves = draft.facts.live.find((o) => o.status === 'running');
+  const isRestart = (t: TaskRecord): boolean => isStart(t) || isCreation(t, serves);
+  if (draft.facts.tasks.some((t) => t.node_id === target.id && isRestart(t)))
     return {
       reason: { kind: 'restarting_previous', node: target.hostname },
       isOwnWork: true,
@@ -335,11 +338,19 @@ export function restartStopped(
     (c) => c.labels[LABELS.deployment] === old.id,
   );
   const isReportNew =
+    !losesTask(draft, home.id) &&
     observedAt(draft, home) >
-    (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
-  // Clear `stopped_first`: the container never stopped, or it no longer exists.
-  if (isReportNew && (ownContainer === undefined || !isStoppedContainer(ownContainer)))
+      (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
+  const isGone = isReportNew && ownContainer === undefined;
+  // Clear `stopped_first`: the container never stopped, or another instance takes over.
+  const servesOn = isGone
+    ? draft.instances(old).some(({ state }) => state === 'serving')
+    : isReportNew && ownContainer !== undefined && !isStoppedContainer(ownContainer);
+  if (servesOn) {
+    // Until its agent has noticed the loss, a lost task can still stop the container.
+    if (!isHomeCleanedUp(draft, home)) return;
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
+  }
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
     const reason: WaitReason = { kind: 'not_restarted', because: why };
@@ -353,6 +364,7 @@ export function restartStopped(
   }
   if (!mayTry(draft, old)) return;
   endMove(draft, old, `the project starts again on ${home.hostname}`);
+  if (isGone) return createAgain(draft, old, home);
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
   draft.addLine(
     old,
@@ -442,11 +454,16 @@ function besides(
   if (others.length > 0) return stillRuns(home);
   const unmanaged = stillThere(draft, home, null);
   if (unmanaged !== null) return unmanaged;
-  // Accept a poll time in the future (the clock was set back): the agent polls anyway before it
-  // gets the restart.
-  const polled =
-    home.last_polled_at !== null && home.last_polled_at > draft.facts.now
-      ? { ...home, last_polled_at: draft.facts.now }
-      : home;
-  return hasCleanedUp(draft, home.id, polled) ? null : mayWrite(home);
+  return isHomeCleanedUp(draft, home) ? null : mayWrite(home);
+}
+
+/**
+ * Returns whether no lost task of the node can still start or stop a container. Accepts a poll time
+ * in the future (the clock was set back): the agent polls anyway before it gets the restart.
+ */
+function isHomeCleanedUp(draft: Draft, home: NodeFact): boolean {
+  const { now } = draft.facts;
+  const isAhead = home.last_polled_at !== null && home.last_polled_at > now;
+  const polled = isAhead ? { ...home, last_polled_at: now } : home;
+  return !losesTask(draft, home.id) && hasCleanedUp(draft, home.id, polled);
 }

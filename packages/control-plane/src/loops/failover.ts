@@ -1,21 +1,25 @@
 /**
- * Sends `node_lost` to each running deployment with an instance on a lost node
- * (domain/nodes/failover.ts). The flow decides which instances start elsewhere.
+ * Sends events about silent nodes to the running deployments that have an instance there:
+ * `node_lost` for a lost node (domain/nodes/failover.ts), and `node_replaced` for a node whose
+ * address another machine has now (domain/nodes/taken-address.ts). The flow decides what follows.
  */
 import type { Logger } from '@berth/kit/log';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
 import type { SilentNode } from '../domain/nodes/failover.ts';
 import type { Driver } from '../flow/driver.ts';
+import type { FlowEvent } from '../flow/events.ts';
 
 export type Deps = {
-  failover: Pick<FailoverWatch, 'silent'>;
-  instances: Pick<InstanceStore, 'unmoved'>;
+  failover: Pick<FailoverWatch, 'silent' | 'taken'>;
+  instances: Pick<InstanceStore, 'unmoved' | 'routedTo'>;
   driver: Pick<Driver, 'advance'>;
   log: Logger;
   /** Monotonic clock in ms. */
   monotonic: () => number;
 };
+
+type Sent = { deployment_id: string; event: Extract<FlowEvent, { node_id: string }> };
 
 /**
  * Pause in ms before the loop sends the same event again. An instance that waits for its node stays
@@ -24,30 +28,48 @@ export type Deps = {
 const AGAIN_MS = 10_000;
 
 export const failover = ({ failover: watch, instances, driver, log, monotonic }: Deps) => {
-  /** When the event was sent, by deployment and node. */
+  /** When the event was sent, by event, deployment and node. */
   const sentAt = new Map<string, number>();
   /** Hostnames of the nodes that the brake holds, separated by blanks. */
   let held = '';
 
-  return async (signal: AbortSignal): Promise<void> => {
-    const silent = await watch.silent();
-    held = noteBrake(silent, held, log);
+  /** Requests must not reach another machine, so these events are the first ones. */
+  async function due(silent: readonly SilentNode[]): Promise<Map<string, Sent>> {
+    const taken = [...watch.taken().keys()];
+    const routed = taken.length === 0 ? [] : await instances.routedTo(taken);
     const lost = silent.filter(({ isLost }) => isLost).map(({ id }) => id);
     const unmoved =
       lost.length === 0 ? [] : (await instances.unmoved(lost)).filter(({ is_lost }) => !is_lost);
-    const events = new Map(unmoved.map((one) => [`${one.deployment_id} ${one.node_id}`, one]));
-    for (const key of sentAt.keys()) if (!events.has(key)) sentAt.delete(key);
     const silentIds = silent.map(({ id }) => id);
-    for (const [key, { deployment_id, node_id }] of events) {
+    const all: Sent[] = [
+      ...routed.map(({ deployment_id, node_id }) => ({
+        deployment_id,
+        event: { type: 'node_replaced' as const, node_id },
+      })),
+      ...unmoved.map(({ deployment_id, node_id }) => ({
+        deployment_id,
+        event: { type: 'node_lost' as const, node_id, silent: silentIds },
+      })),
+    ];
+    return new Map(
+      all.map((one) => [`${one.event.type} ${one.deployment_id} ${one.event.node_id}`, one]),
+    );
+  }
+
+  return async (signal: AbortSignal): Promise<void> => {
+    const silent = await watch.silent();
+    held = noteBrake(silent, held, log);
+    const events = await due(silent);
+    for (const key of sentAt.keys()) if (!events.has(key)) sentAt.delete(key);
+    for (const [key, { deployment_id, event }] of events) {
       if (signal.aborted) return;
       if (monotonic() - (sentAt.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) continue;
       sentAt.set(key, monotonic());
-      await driver
-        .advance(deployment_id, { type: 'node_lost', node_id, silent: silentIds })
-        .catch((error: unknown) => {
-          sentAt.delete(key);
-          log.error({ err: error, deployment_id, node_id }, 'failover failed; will retry');
-        });
+      await driver.advance(deployment_id, event).catch((error: unknown) => {
+        sentAt.delete(key);
+        const { node_id } = event;
+        log.error({ err: error, deployment_id, node_id }, 'failover failed; will retry');
+      });
     }
   };
 };

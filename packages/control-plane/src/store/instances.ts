@@ -13,7 +13,7 @@ import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
 import { settingsOf } from './rows/deployment.ts';
 import { LIVE_STATES } from './states.ts';
-import { unmovedInstances } from './unmoved-instances.ts';
+import { routedTo, unmovedInstances } from './unmoved-instances.ts';
 
 const instanceOf = (row: Row<'instances'>): InstanceRecord => ({
   ...row,
@@ -83,6 +83,7 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
     return rows.map(instanceOf);
   },
   unmoved: (nodeIds) => unmovedInstances(kysely, nodeIds),
+  routedTo: (nodeIds) => routedTo(kysely, nodeIds),
   async all() {
     const rows = await kysely
       .selectFrom('instances')

@@ -1,6 +1,7 @@
 /** Computes the columns that a report of an agent sets, without side effects. */
 import { defined } from '@berth/kit/defined';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
+import { canonicalAddress } from '../domain/nodes/address.ts';
 import { machineOf } from '../domain/nodes/machine.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import type { NewRow } from './engine/tables.ts';
@@ -84,6 +85,16 @@ const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, vers
 
 export const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean =>
   b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
+
+/** Returns the time of a new address, by the uptime clock; an unchanged address keeps its time. */
+export const addressedColumn = (
+  { host_ip }: Pick<NodeRegister, 'host_ip'>,
+  { uptime }: Times,
+  before: Pick<NodeRecord, 'host_ip'> | null,
+): { addressed_at?: number } =>
+  before !== null && canonicalAddress(before.host_ip) === canonicalAddress(host_ip)
+    ? {}
+    : { addressed_at: uptime };
 
 /**
  * Returns the observation times, by the uptime clock. An agent lists its containers after it

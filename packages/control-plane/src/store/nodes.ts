@@ -26,7 +26,14 @@ import {
   sameSecret,
   withoutProof,
 } from './node-registration.ts';
-import { diskOf, observedColumns, reportedColumns, sameDisk, type Times } from './node-report.ts';
+import {
+  addressedColumn,
+  diskOf,
+  observedColumns,
+  reportedColumns,
+  sameDisk,
+  type Times,
+} from './node-report.ts';
 import { keyAfter, paged } from './pages.ts';
 import { countUnlimited, removeLeases, roomOf } from './room.ts';
 import { afterAll } from './routes.ts';
@@ -233,6 +240,7 @@ async function register(
   const reported = (before: NodeRecord | null) => ({
     ...reportedColumns(input, times),
     ...observedColumns(input, times, before),
+    ...addressedColumn(input, times, before),
   });
   const registered = await parts.db.write(async (tx) => {
     const result = await registerNode(parts.db, tx, {

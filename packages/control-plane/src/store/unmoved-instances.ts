@@ -1,4 +1,4 @@
-/** Finds the instances that would have to start elsewhere if their nodes were lost. */
+/** Finds what silent nodes have: instances that would start elsewhere, and requests. */
 import { isWanted, WEB } from '../domain/deployments/instance.ts';
 import type { UnmovedInstance } from '../domain/deployments/instance-store.ts';
 import type { Db } from './engine/tables.ts';
@@ -13,6 +13,34 @@ export async function unmovedInstances(
   const all: UnmovedInstance[] = [];
   for (let i = 0; i < nodeIds.length; i += AT_ONCE)
     all.push(...(await unmovedOn(db, nodeIds.slice(i, i + AT_ONCE))));
+  return all;
+}
+
+export async function routedTo(
+  db: Db,
+  nodeIds: readonly string[],
+): Promise<{ deployment_id: string; node_id: string }[]> {
+  const all: { deployment_id: string; node_id: string }[] = [];
+  for (let i = 0; i < nodeIds.length; i += AT_ONCE) {
+    const some = nodeIds.slice(i, i + AT_ONCE);
+    const routes = db
+      .selectFrom('routes as r')
+      .innerJoin('deployments as d', 'd.id', 'r.deployment_id')
+      .where('d.status', '=', 'running')
+      .where('r.stopped', '=', 0);
+    const firsts = await routes
+      .select(['r.deployment_id', 'r.node_id'])
+      .where('r.node_id', 'in', some)
+      .execute();
+    const others = await routes
+      .innerJoin('instances as i', 'i.deployment_id', 'r.deployment_id')
+      .select(['r.deployment_id', 'i.node_id'])
+      .where('i.node_id', 'in', some)
+      .where('i.state', '=', 'serving')
+      .execute();
+    for (const { deployment_id, node_id } of [...firsts, ...others])
+      if (node_id !== null) all.push({ deployment_id, node_id });
+  }
   return all;
 }
 

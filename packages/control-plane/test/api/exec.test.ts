@@ -165,7 +165,7 @@ describe('a session', () => {
     const client = (await clientOf(json)) as Socket;
     expect((await poll).headers[EXEC_HEADER]).toBe(idOf(json));
 
-    // What the client sends before the agent is there is not lost.
+    // Input that is there before the agent is not lost.
     client.socket.send(execFrame(EXEC_CHANNELS.stdin, Buffer.from('early')));
     const agent = (await agentOf(idOf(json))) as Socket;
     await until(() => agent.data.length > 0, 'the input');

@@ -1,13 +1,12 @@
 /** The failover loop of a control plane without loops. */
 import { silentLogger } from '@berth/kit/log';
-import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import { failover } from '../../src/loops/failover.ts';
 import type { Api } from './harness.ts';
 
 /** Runs the loop once. */
 export const runFailover = (api: Api): Promise<void> =>
   failover({
-    failover: createFailoverWatch({ ...api, nodes: api.stores.nodes, now: Date.now }),
+    failover: api.failover,
     instances: api.stores.instances,
     driver: api.driver,
     log: silentLogger(),

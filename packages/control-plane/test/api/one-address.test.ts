@@ -4,6 +4,7 @@
  */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { routeCollisions } from '../../src/loops/route-collisions.ts';
+import { runFailover } from './failover-loop.ts';
 import { type Api, createApi, createProject, deploy, register, sha, tick } from './harness.ts';
 
 let api: Api;
@@ -147,6 +148,28 @@ test('a new machine with the address of a dead one serves its own projects only,
   expect(await hosts()).toEqual({ blog: 'http://10.0.0.5:32768' });
 });
 
+test('the route of the dead one ends before the new machine has anything at its port', async () => {
+  const { shop, d, n1, n3 } = await replaced();
+  await runFailover(api);
+  expect(await hosts()).toEqual({});
+  const { json } = await api.call('getDeployment', { params: { id: d } });
+  expect(json['events']).toContainEqual(
+    expect.objectContaining({
+      kind: 'route_withdrawn',
+      message: expect.stringContaining(
+        'node-1 is silent, and another machine, node-3, has its address 10.0.0.5 now',
+      ),
+    }),
+  );
+  // The dead machine comes back with an address of its own.
+  await node('node-1', '10.0.0.6', [box(shop, d, n1)]);
+  await node('node-1', '10.0.0.6', [box(shop, d, n1)]);
+  await node('node-3', '10.0.0.5', [box('forgotten', 'nobody-knows', n3, { name: 'other' })]);
+  await runFailover(api);
+  expect(await hosts()).toEqual({ shop: 'http://10.0.0.6:32768' });
+  expect(await health(d)).toMatchObject({ status: 'healthy' });
+});
+
 test('the new machine and the dead node with its address are shown: node, event, log of the nodes', async () => {
   const { n1, n3 } = await replaced();
   const shown = async (id: string) =>
@@ -232,6 +255,7 @@ test('several agents of one machine share its address, each with ports of its ow
   api.pass(180_000);
   await node('node-2', '127.0.0.1', [box(blog, b, n2, { host_port: 20_002 })]);
   await loop();
+  await runFailover(api);
   expect(await hosts()).toEqual({ blog: 'http://127.0.0.1:20002', shop: 'http://127.0.0.1:20001' });
 });
 

@@ -18,6 +18,8 @@ const LIMITS: FailoverLimits = { failoverMs: 30 * S, offlineMs: 120 * S };
 const node = (id: string, ago: number, over: Partial<HeardNode> = {}): HeardNode => ({
   id,
   hostname: `node-${id}`,
+  host_ip: `10.0.0.${id}`,
+  addressed_at: 0,
   beats: true,
   heard_at: AT - ago * S,
   observed_at: AT - ago * S,

@@ -15,6 +15,7 @@ import {
   builder,
   changeOf,
   facts,
+  instance,
   NOW,
   node,
   old,
@@ -110,6 +111,16 @@ describe('the old version on the same node, which the task of the new one stoppe
     expect(changeOf(lost(1), 'd1').stopped_first).toBe('asked');
     // No agent had the task.
     expect(changeOf(lost(0), 'd1').stopped_first).toBeUndefined();
+  });
+  it('stays recorded when the lost task ends the new one: the list of the node is older', () => {
+    const plan = advance(
+      deploying,
+      { type: 'task_lost', task: work, why: 'wall' },
+      facts({ ...there, tasks: [work], endedWork: [worked('n1')] }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('failed');
+    expect(changeOf(plan, 'd1').stopped_first).toBe('asked');
+    expect(plan.createTasks).toEqual([]);
   });
 });
 
@@ -704,6 +715,142 @@ describe('a version that was stopped for one that failed', () => {
       over({ live: [stopped, next], nodes: [home(), away()], tasks: [] }),
     );
     expect([plan.createTasks, changeOf(plan, 'd1').stopped_first]).toEqual([[], null]);
+  });
+});
+
+describe('a version that was stopped for one that failed, and whose container is gone', () => {
+  const GPU = 'nvidia.com/gpu';
+  const stopped = old({ settings, stopped_first: 'stopped' });
+  const empty = home({ containers: [], observed_at: NOW });
+  const gone = { type: 'observed' as const, node_id: 'n1', container: null };
+  const over = (f: Partial<Facts> = {}): Facts =>
+    facts({ live: [stopped], nodes: [empty, away()], endedWork: [worked('n1')], ...f });
+  const creation = task('deploy', {
+    deployment_id: 'd1',
+    payload: { replace: 'recreate' } as never,
+  });
+
+  it('is created again from its release, and says so', () => {
+    const plan = advance(stopped, gone, over());
+    expect(plan.createTasks).toMatchObject([
+      {
+        kind: 'deploy',
+        node_id: 'n1',
+        deployment_id: 'd1',
+        payload: { generation: 1, replace: 'recreate', image_digest: stopped.image_digest },
+      },
+    ]);
+    expect(changeOf(plan, 'd1')).toMatchObject({
+      waiting: 'its container does not exist any more on home; it is created again',
+    });
+    expect(changeOf(plan, 'd1').stopped_first).toBeUndefined();
+    expect(plan.storyLines.map(({ kind }) => kind)).toContain('started_again');
+  });
+  it('serves again when the new container answers', () => {
+    const plan = advance(
+      stopped,
+      {
+        type: 'task_reported',
+        task: creation,
+        report: { status: 'completed', host_port: 32_009, container_id: 'c9' },
+      },
+      over({ tasks: [creation] }),
+    );
+    expect(changeOf(plan, 'd1')).toMatchObject({
+      stopped_first: null,
+      waiting: null,
+      host_port: 32_009,
+      container_id: 'c9',
+      health: { status: 'healthy' },
+    });
+    expect(plan.route).toMatchObject({ set: { deployment_id: 'd1', host_port: 32_009 } });
+    // The container gets the name of the one that serves.
+    expect(plan.createTasks).toMatchObject([
+      { kind: 'retire', node_id: 'n1', payload: { remove: [], keep: { deployment_id: 'd1' } } },
+    ]);
+  });
+  it.each([
+    [
+      'fails',
+      {
+        type: 'task_reported' as const,
+        report: {
+          status: 'failed' as const,
+          result: { error: { code: 'image_pull_failed', message: 'no such image' } },
+        },
+      },
+      'home could not create the container: ',
+    ],
+    ['is lost', { type: 'task_lost' as const, why: 'queue' as const }, 'home could not create'],
+  ])('a creation that %s says why, and is tried again at the next list', (_, end, text) => {
+    const after = advance(stopped, { ...end, task: creation }, over({ tasks: [creation] }));
+    expect(after.createTasks).toEqual([]);
+    expect(changeOf(after, 'd1').waiting).toContain(text);
+    const left = { ...stopped, ...changeOf(after, 'd1') };
+    expect(left.stopped_first).toBe('stopped');
+    expect(advance(left, gone, over({ live: [left] })).createTasks).toMatchObject([
+      { kind: 'deploy', deployment_id: 'd1' },
+    ]);
+  });
+  it('has the device that it had before', () => {
+    const gpu = { ...settings, requires: { devices: { [GPU]: 1 } } };
+    const d = { ...stopped, settings: gpu };
+    const holder = { deployment_id: 'd1', instance_id: null };
+    const plan = advance(
+      d,
+      gone,
+      over({
+        live: [d],
+        nodes: [home({ containers: [], observed_at: NOW, devices: { [GPU]: ['0', '1'] } })],
+        room: {
+          memory: new Map(),
+          leases: [
+            {
+              ...holder,
+              node_id: 'n1',
+              kind: GPU,
+              name: '1',
+              returns_to: null,
+              returns_to_instance: null,
+              holders: [holder],
+            },
+          ],
+        },
+      }),
+    );
+    expect(plan.createTasks).toMatchObject([{ payload: { devices: [`${GPU}=1`] } }]);
+  });
+  it('is not created before the container of the newer version is removed', () => {
+    const other = { ...running, labels: { ...running.labels, 'berth.deployment': 'd2' } };
+    const plan = advance(stopped, gone, over({ nodes: [home({ containers: [other] }), away()] }));
+    expect(plan.createTasks).toEqual([]);
+  });
+  it('no other deployment starts on its node meanwhile', () => {
+    const plan = tick([empty], { live: [stopped, next], tasks: [creation] });
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+    expect(why(plan)).toBe('the previous version is being restarted on home');
+  });
+  it('a stop of the project ends the creation', () => {
+    const plan = advance(stopped, { type: 'project_stopped' }, over({ tasks: [creation] }));
+    expect(plan.changeTasks).toMatchObject([{ id: creation.id, end: 'cancelled' }]);
+  });
+  it('says why it cannot be created', () => {
+    const d = {
+      ...stopped,
+      settings: { ...settings, datasets: [{ dataset_id: 's9', mode: 'dependency' as const }] },
+    };
+    const plan = advance(d, gone, over({ live: [d] }));
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd1').waiting).toBe(
+      'its container does not exist any more, and cannot be created again: dataset s9 was deleted',
+    );
+  });
+  it('another instance takes over if one serves', () => {
+    const d = old({ stopped_first: 'stopped' });
+    const other = instance({ deployment_id: 'd1', node_id: 'n2' });
+    const plan = advance(d, gone, over({ live: [d], instances: [other] }));
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd1').stopped_first).toBeNull();
   });
 });
 

@@ -10,15 +10,19 @@ let silent: SilentNode[] = [];
 let unmoved: UnmovedInstance[] = [];
 let sent: [string, FlowEvent][] = [];
 let asked: string[][] = [];
+let taken = new Map<string, string>();
+let routed: { deployment_id: string; node_id: string }[] = [];
 let time = 0;
 let failsFor: string | null = null;
 let run: () => Promise<void>;
 
 beforeEach(() => {
   [silent, unmoved, sent, asked, time, failsFor] = [[], [], [], [], 0, null];
+  [taken, routed] = [new Map(), []];
   const loop = failover({
-    failover: { silent: () => Promise.resolve(silent) },
+    failover: { silent: () => Promise.resolve(silent), taken: () => taken },
     instances: {
+      routedTo: (ids) => Promise.resolve(routed.filter(({ node_id }) => ids.includes(node_id))),
       unmoved: (ids) => {
         asked.push([...ids]);
         return Promise.resolve(unmoved.filter(({ node_id }) => ids.includes(node_id)));
@@ -113,4 +117,19 @@ it('a failure is retried at the next run, and does not stop the others', async (
   failsFor = null;
   await run();
   expect(sent.map(([id]) => id)).toEqual(['d1', 'd2', 'd1']);
+});
+it('a node whose address another machine has: what gets requests there hears of it, also under the brake', async () => {
+  silent = [node('n1', { isLost: false, brake: { silent: 2, nodes: 3 } }), node('n2')];
+  taken = new Map([['n1', 'n9']]);
+  routed = [
+    { deployment_id: 'd1', node_id: 'n1' },
+    { deployment_id: 'd1', node_id: 'n1' },
+    { deployment_id: 'd2', node_id: 'n2' },
+  ];
+  unmoved = [on('n2', 'd1')];
+  await run();
+  expect(sent).toEqual([
+    ['d1', { type: 'node_replaced', node_id: 'n1' }],
+    ['d1', { type: 'node_lost', node_id: 'n2', silent: ['n1', 'n2'] }],
+  ]);
 });

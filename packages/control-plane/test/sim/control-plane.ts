@@ -17,7 +17,7 @@ import type {
   ReachVerdict,
 } from '../../src/domain/routes/configuration.ts';
 import type { AgentProof, NodeSecret } from '../../src/domain/nodes/agent-identity.ts';
-import { createFailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
+import { createFailoverWatch, type FailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/deployments/facts.ts';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.ts';
@@ -234,6 +234,14 @@ export function createControlPlane(deps: {
     const pause = (attempt: number): Promise<void> =>
       world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
     const cacheIndex = createCacheIndex();
+    const failover = plant.watch(
+      createFailoverWatch({
+        uptime,
+        nodes: stores.nodes,
+        limits: { ...LIMITS, failoverMs: deps.failoverMs },
+        now,
+      }),
+    );
     const driverDeps = {
       stores,
       changes,
@@ -244,6 +252,8 @@ export function createControlPlane(deps: {
       pause,
       newId,
       cacheIndex,
+      overdue: failover.overdue,
+      takenAddresses: failover.taken,
     };
     const driver = plant.driver(withFailovers(createDriver(driverDeps)), stores, world);
     heard.clear();
@@ -262,7 +272,7 @@ export function createControlPlane(deps: {
       now,
       log: LOG,
     });
-    runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex });
+    runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex, failover });
   }
 
   const silentFor = (nodeId: string): number => monotonic() - (heard.get(nodeId) ?? servesSince);
@@ -298,6 +308,7 @@ export function createControlPlane(deps: {
       policy: PolicySource;
       uptime: UptimeClock;
       cacheIndex: CacheIndex;
+      failover: FailoverWatch;
     },
   ): void {
     for (const declaration of LOOPS) {
@@ -323,14 +334,6 @@ export function createControlPlane(deps: {
         ...made,
         source,
         limits: LIMITS,
-        failover: plant.watch(
-          createFailoverWatch({
-            ...made,
-            nodes: made.stores.nodes,
-            limits: { ...LIMITS, failoverMs: deps.failoverMs },
-            now: wall,
-          }),
-        ),
         probe,
         reach:
           probe === null

@@ -31,3 +31,28 @@ test('repair removes instances of ended deployments, and servers of a route that
   await stores.instances.repair();
   expect((await stores.flow.facts(project.id)).route?.servers).toEqual([server('kept')]);
 });
+
+test('the deployments whose routes lead to a node: by the first instance, and by a further one', async () => {
+  const stores = await open();
+  for (const [name, over] of [
+    ['shop', {}],
+    ['blog', { stopped: true }],
+  ] as const) {
+    const project = await projectIn(stores, name);
+    const id = `d-${name}`;
+    await deploymentIn(stores, project, id, { status: 'running', node_id: 'n1', host_port: 1 });
+    const serving = { ...instanceOf(project, `i-${name}`, id), node_id: 'n2' };
+    await commit(stores, project.id, {
+      instances: [
+        { put: { ...serving, state: 'serving' } },
+        { put: { ...serving, id: `w-${name}`, number: 3, node_id: 'n3', state: 'unhealthy' } },
+      ],
+      route: { set: { ...routeOf(project, id, 'n1'), ...over } },
+    });
+  }
+  expect(await stores.instances.routedTo(['n1', 'n2', 'n3'])).toEqual([
+    { deployment_id: 'd-shop', node_id: 'n1' },
+    { deployment_id: 'd-shop', node_id: 'n2' },
+  ]);
+  expect(await stores.instances.routedTo([])).toEqual([]);
+});

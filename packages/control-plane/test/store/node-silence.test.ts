@@ -218,3 +218,33 @@ test('a third machine, and one that comes to an address that had the name before
   );
   expect(fourth).toMatchObject({ hostname: 'h' });
 });
+
+test('the time at which a node got its address stays until the address changes', async () => {
+  const stores = await open();
+  const register = (hostname: string, host_ip: string, at: number) =>
+    stores.nodes.register(
+      { hostname, role: 'deploy', host_ip, boot_id: hostname, max_storage: at, ...berth },
+      NOW + at,
+      undefined,
+      { at, since: 0 },
+    );
+  const addressed = async () =>
+    (await stores.nodes.heardNodes()).map((node) => [
+      node.hostname,
+      node.host_ip,
+      node.addressed_at,
+    ]);
+  await register('a', '10.0.0.1', 100);
+  await register('b', '10.0.0.2', 200);
+  await register('a', '10.0.0.1', 300);
+  expect(await addressed()).toEqual([
+    ['a', '10.0.0.1', 100],
+    ['b', '10.0.0.2', 200],
+  ]);
+  await register('b', '10.0.0.1', 400);
+  await register('b', '10.0.0.1', 500);
+  expect(await addressed()).toEqual([
+    ['a', '10.0.0.1', 100],
+    ['b', '10.0.0.1', 400],
+  ]);
+});

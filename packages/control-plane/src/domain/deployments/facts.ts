@@ -6,6 +6,7 @@ import type { CacheIndex } from '../nodes/cache-index.ts';
 import type { GitCredentials } from '../nodes/build-needs.ts';
 import type { InstanceRecord } from './instance.ts';
 import type { Room } from '../nodes/room.ts';
+import type { TakenAddresses } from '../nodes/taken-address.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
 import type { UnmanagedContainer } from '../nodes/unmanaged-containers.ts';
 import type { Uptime } from '../platform/uptime.ts';
@@ -158,6 +159,8 @@ export type Facts = {
   };
   /** Nodes whose agents are silent now, before they count as offline. Absent: none. */
   overdue?: ReadonlySet<string>;
+  /** Silent nodes whose address another machine has now. Absent: none. */
+  takenAddresses?: TakenAddresses;
   /** Index of the datasets that nodes have cached, for placement. */
   cacheIndex: CacheIndex;
   /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */

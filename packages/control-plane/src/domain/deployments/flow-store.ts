@@ -9,7 +9,14 @@ import type { Plan } from './plan.ts';
 /** Facts from the database; the caller adds the remaining fields. */
 export type StoredFacts = Omit<
   Facts,
-  'now' | 'uptime' | 'limits' | 'platform' | 'overdue' | 'cacheIndex' | 'freshIds'
+  | 'now'
+  | 'uptime'
+  | 'limits'
+  | 'platform'
+  | 'overdue'
+  | 'takenAddresses'
+  | 'cacheIndex'
+  | 'freshIds'
 >;
 
 /** Reads the facts of a decision and commits its plan. */

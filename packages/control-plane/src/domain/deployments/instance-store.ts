@@ -47,6 +47,11 @@ export type InstanceStore = {
    */
   unmoved(nodeIds: readonly string[]): Promise<UnmovedInstance[]>;
   /**
+   * Returns the running deployments whose routes lead to these nodes, each with the node. Skips
+   * stopped projects.
+   */
+  routedTo(nodeIds: readonly string[]): Promise<{ deployment_id: string; node_id: string }[]>;
+  /**
    * Lists the deployments that have instances, sorted by the name of their project. `access`: only
    * projects that this caller can see.
    */

@@ -80,7 +80,10 @@ type RestartWait =
   | { kind: 'asked_to_stop'; generation: number }
   | { kind: 'stopped_first' }
   | { kind: 'volumes_elsewhere'; node: string }
-  | { kind: 'not_restarted'; because: WaitReason };
+  | { kind: 'not_restarted'; because: WaitReason }
+  /** Its container does not exist any more (flow/creation.ts). */
+  | { kind: 'created_again'; node: string }
+  | { kind: 'not_created_again'; message: string };
 
 export type ProjectStopped =
   | { kind: 'project_stopped' }
@@ -105,7 +108,8 @@ type LeaveWait =
 /** Failures of work on the container of a settled deployment. */
 export type RetireFailure =
   | { kind: 'retire_lost'; node: string }
-  | { kind: 'retire_failed'; node: string; action: 'restart' | 'stop' | 'retire'; message: string };
+  | { kind: 'retire_failed'; node: string; action: RetireAction; message: string };
+export type RetireAction = 'restart' | 'create' | 'stop' | 'retire';
 
 /** Returns whether both reasons are the same, ignoring their figures. */
 export function sameWait(a: WaitReason | null, b: WaitReason | null): boolean {
@@ -207,6 +211,12 @@ export function plainWaitText(reason: WaitReason): string {
       return `stays stopped: its volumes are on ${reason.node} now; deploy the project again`;
     case 'not_restarted':
       return 'stopped for a newer version and not restarted yet: ' + plainWaitText(reason.because);
+    case 'created_again':
+      return `its container does not exist any more on ${reason.node}; it is created again`;
+    case 'not_created_again':
+      return (
+        'its container does not exist any more, and cannot be created again: ' + reason.message
+      );
     case 'project_stopped':
       return PROJECT_STOPPED;
     case 'scaled_to_zero':

@@ -58,7 +58,7 @@ export type AuditRecord = {
   status: number;
   code: string | null;
   request_id: string;
-  /** Of exec sessions and tunnels: where, what, and how they ended. Never their content. */
+  /** Where an exec session or tunnel was, its command and its end. Never its content. */
   detail?: string | null;
 };
 

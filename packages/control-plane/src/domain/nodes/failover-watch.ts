@@ -2,6 +2,7 @@
 import type { UptimeClock } from '../platform/uptime.ts';
 import { type FailoverLimits, type SilentNode, silentNodes } from './failover.ts';
 import type { NodeStore } from './node-store.ts';
+import { takenAddresses, type TakenAddresses } from './taken-address.ts';
 
 export type FailoverWatch = {
   /** Returns the silent deploy nodes, by name (failover.ts). */
@@ -11,6 +12,8 @@ export type FailoverWatch = {
    * repeats each second.
    */
   overdue(): ReadonlySet<string>;
+  /** Returns the silent nodes whose address another machine had at the last call of `silent`. */
+  taken(): TakenAddresses;
 };
 
 export function createFailoverWatch({
@@ -25,14 +28,18 @@ export function createFailoverWatch({
   now: () => number;
 }): FailoverWatch {
   let overdue: ReadonlySet<string> = new Set();
+  let taken: TakenAddresses = new Map();
   return {
     async silent() {
       // Read the clock first: an agent that is heard after that is not silent.
       const at = { now: now(), uptime: await uptime.now() };
-      const silent = silentNodes(await nodes.heardNodes(), at, limits);
+      const heard = await nodes.heardNodes();
+      const silent = silentNodes(heard, at, limits);
+      taken = takenAddresses(heard, at, limits);
       overdue = new Set(silent.filter(({ isOverdue }) => isOverdue).map(({ id }) => id));
       return silent;
     },
     overdue: () => overdue,
+    taken: () => taken,
   };
 }

@@ -20,6 +20,9 @@ import type { Uptime } from '../platform/uptime.ts';
 export type HeardNode = {
   id: string;
   hostname: string;
+  host_ip: string;
+  /** When the node got its address, by the uptime clock; null: unknown. */
+  addressed_at: number | null;
   /** False: the agent sends no beats to this version of the control plane. */
   beats: boolean;
   /** Its last request, by the uptime clock; null: none since this process started. */
@@ -74,7 +77,7 @@ export function silentNodes(
     return { node, last, silentMs: uptime.at - Math.max(last, uptime.since) };
   });
   const silent = heard.filter(({ silentMs }) => silentMs >= afterMs);
-  const beatsMs = BEATS_MISSED * beatSeconds(failoverMs) * 1_000;
+  const beatsMs = quietMs(failoverMs);
   const counted = heard.filter(
     ({ node, silentMs }) => silentMs >= (node.beats ? afterMs - beatsMs : afterMs),
   );
@@ -117,7 +120,7 @@ function countBefore(times: Float64Array, limit: number, inclusive = false): num
  * Returns when the node was last heard, by the uptime clock. Ignores times in the future. If
  * nothing else is known, the silence begins at the start of this control plane.
  */
-function lastHeard(
+export function lastHeard(
   { heard_at, observed_at, last_seen_at }: HeardNode,
   now: number,
   { at, since }: Uptime,
@@ -130,6 +133,10 @@ function lastHeard(
   // clock.
   return last_seen_at > now + CLOCKS_DIFFER_MS ? since : at - Math.max(0, now - last_seen_at);
 }
+
+/** Returns the silence in ms after which an agent that sends beats counts as silent. */
+export const quietMs = (failoverMs: number | null): number =>
+  BEATS_MISSED * beatSeconds(failoverMs) * 1_000;
 
 /** Returns the interval of the beats in seconds. */
 export const beatSeconds = (failoverMs: number | null): number =>

@@ -138,7 +138,7 @@ export const freeDevices = (
 
 /**
  * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
- * the version that stops first.
+ * the version that stops first, and those that the deployment has.
  */
 export function devicesToTake(
   node: Pick<NodeRecord, 'id' | 'devices' | 'observed_at'>,
@@ -150,13 +150,15 @@ export function devicesToTake(
     leases.find((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   const freedHolder = (row: DeviceLease | undefined): Holder | undefined =>
     row?.holders.find((one) => isFreed(freed, one, node.id));
+  const isPreferred = ({ row, old }: { row?: DeviceLease | undefined; old?: Holder | undefined }) =>
+    old !== undefined || row?.deployment_id === holder.deployment_id;
   return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
     freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
       .map((name) => {
         const row = rowOf(kind, name);
         return { name, row, old: freedHolder(row) };
       })
-      .toSorted((a, b) => Number(b.old !== undefined) - Number(a.old !== undefined))
+      .toSorted((a, b) => Number(isPreferred(b)) - Number(isPreferred(a)))
       .slice(0, count)
       .map(({ name, row, old }) => ({
         ...holder,

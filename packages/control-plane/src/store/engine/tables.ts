@@ -245,6 +245,8 @@ export type Tables = {
      * When a control plane last heard the agent, by the uptime clock; null with one control plane.
      */
     heard_at: Ms | null;
+    /** When the node got its address, by the uptime clock; null: unknown. */
+    addressed_at: Ms | null;
   };
   join_tokens: JoinTokenRecord & {
     hash: string;

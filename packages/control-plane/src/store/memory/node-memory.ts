@@ -328,6 +328,7 @@ async function heardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
     id,
     role,
     hostname,
+    host_ip,
     capabilities,
     observed_at,
     last_seen_at,
@@ -337,6 +338,8 @@ async function heardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
       nodes.push({
         id,
         hostname,
+        host_ip,
+        addressed_at: memory.rows.get(id)?.addressed_at ?? null,
         beats: capabilities?.includes(BEAT) === true,
         heard_at: memory.heardAt.get(id) ?? null,
         observed_at: mark?.observed_at ?? observed_at,
@@ -352,7 +355,8 @@ const FLUSH_MS = 2_000;
 async function sharedHeardNodes(memory: Memory, from: Db): Promise<HeardNode[]> {
   const rows = await from
     .selectFrom('nodes')
-    .select(['id', 'hostname', 'capabilities', 'heard_at', 'observed_at', 'last_seen_at'])
+    .select(['id', 'hostname', 'host_ip', 'capabilities'])
+    .select(['heard_at', 'observed_at', 'last_seen_at', 'addressed_at'])
     .where('role', '=', 'deploy')
     .execute();
   return rows.map(({ capabilities, ...row }) => {
@@ -364,6 +368,8 @@ async function sharedHeardNodes(memory: Memory, from: Db): Promise<HeardNode[]> 
     return {
       id: row.id,
       hostname: row.hostname,
+      host_ip: row.host_ip,
+      addressed_at: row.addressed_at,
       beats: isHeard && capabilities?.includes(`"${BEAT}"`) === true,
       heard_at,
       observed_at,

@@ -5,6 +5,7 @@ import type { Row } from '../engine/tables.ts';
 type Hidden =
   | 'announced'
   | 'heard_at'
+  | 'addressed_at'
   | 'secret_hash'
   | 'secret_used'
   | 'secret_reset_at'
@@ -16,6 +17,7 @@ export function nodeOf(row: Row<'nodes'>): NodeRecord {
   const {
     announced: _a,
     heard_at: _e,
+    addressed_at: _d,
     secret_hash,
     secret_used: _u,
     secret_reset_at: _r,

@@ -53,6 +53,7 @@ import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
+import { addressedAt } from './0073_addressed_at.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 import { exec } from './0076_exec.ts';
 
@@ -106,5 +107,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
+  '0073_addressed_at': addressedAt(),
   '0076_exec': exec(capabilities),
 });
