@@ -47,6 +47,7 @@ async function begin(execLimits: Partial<ExecLimits>): Promise<void> {
   await world.work(world.home, { host_port: 32_001, container_id: 'c1' });
   const confirmed = { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 } as const;
   await api.driver.advance(d, confirmed);
+  await world.work(world.home, {});
   await observed(CAPABLE);
 }
 beforeEach(() => begin({ checkMs: 20 }), 60_000);
