@@ -14,13 +14,10 @@ import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
- * Chromium aborts its requests when engines change the machine's addresses
- * (net::ERR_NETWORK_CHANGED). The redeployments count failed requests, which have a time limit:
- * three other platforms on the same two cores made them wait for seconds.
+ * The redeployments count failed requests, which have a time limit: three other platforms on the
+ * same two cores made them wait for seconds.
  */
-const ALONE = ['sign-in', 'dashboard', 'dashboard-forms', 'redeploys'].map(
-  (name) => `test/e2e/${name}.test.ts`,
-);
+const ALONE = ['test/e2e/redeploys.test.ts'];
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 /** Files that take more than about 1.5 seconds: many simulated runs, or waits in real time. */
 const SLOW = ['packages/*/test/**/*.slow.test.ts', 'test/*.slow.test.ts'];
@@ -34,6 +31,8 @@ const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts
  */
 const LONGEST = [
   'test/e2e/instances.test.ts',
+  'test/e2e/dashboard-forms.test.ts',
+  'test/e2e/dashboard.test.ts',
   'test/e2e/volumes.test.ts',
   'control-plane/test/routing/load-balancer.real.test.ts',
   'agent/test/engine/image.real.test.ts',
@@ -45,6 +44,7 @@ const LONGEST = [
   'control-plane/test/sim/two-control-planes.real.test.ts',
   'control-plane/test/store/on-postgres.real.test.ts',
   'test/e2e/isolation.test.ts',
+  'test/e2e/sign-in.test.ts',
   'agent/test/engine/engine.real.test.ts',
   'agent/test/engine/host-ports.real.test.ts',
   'agent/test/registry/clean.real.test.ts',

@@ -104,6 +104,7 @@ function agentIn(
   return createDatasetParts({
     client: { call } as unknown as Client,
     storage: createStorage({ root, maxStorage: undefined, inherit: INHERIT, log }),
+    listRuns: async () => [],
     listContainers: async () => [],
     log,
     root,

@@ -241,6 +241,7 @@ const MAY_READ_THE_WALL_CLOCK: Record<string, readonly string[]> = {
     'logs/readers.ts',
     'metrics.ts',
     'tasks/run-task.ts',
+    'tasks/run.ts',
     'tasks/task-trace.ts',
     'usage/meter.ts',
   ],

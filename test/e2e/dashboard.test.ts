@@ -5,26 +5,18 @@
 import { cp, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '@berth/wire/project';
-import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
 import { serveMock } from '../../packages/dashboard/mock/serve.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
+import { launchChromium, whyNoChromium } from './chromium.ts';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
-const executablePath = findProgram('chromium');
-const reason =
-  executablePath === undefined ? 'no Chromium: Debian package chromium' : await whyNot('traefik');
+const reason = whyNoChromium() ?? (await whyNot('traefik'));
 const PICTURES = join(repositoryRoot, '.berth', 'pictures', 'dashboard');
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-];
 /** A restart or an upgrade of the machine. */
 const ABSENCE_MS = 20_000;
 const DEVELOPER = { email: 'developer@example.org', password: 'another long password' };
@@ -34,6 +26,7 @@ describe.skipIf(reason !== undefined)(
   `dashboard in Chromium${reason === undefined ? '' : ` (skipped: ${reason})`}`,
   () => {
     let world: World;
+    let chromium: Awaited<ReturnType<typeof launchChromium>>;
     let browser: Browser;
     let page: Page;
     let project: Project;
@@ -80,14 +73,12 @@ describe.skipIf(reason !== undefined)(
       world = await startWorld({ proxy: 'traefik', env: { DASHBOARD_DIR: folder } });
       await world.berth.api.call('createUser', { body: { ...VIEWER, role: 'viewer' } });
       await world.berth.api.call('createUser', { body: { ...DEVELOPER, role: 'developer' } });
-      browser = await chromium.launch({
-        ...(executablePath === undefined ? {} : { executablePath }),
-        args: FLAGS,
-      });
+      chromium = await launchChromium();
+      browser = chromium.browser;
       page = await fresh();
     });
     afterAll(async () => {
-      await browser?.close();
+      await chromium?.close();
       await mock?.stop();
       await world?.stop();
     });

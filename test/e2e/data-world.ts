@@ -13,6 +13,7 @@ import type { Project, ProjectCreate } from '@berth/wire/project';
 import { isSettled } from '@berth/wire/vocabulary';
 import { waitFor } from '@berth/testbed/wait';
 import type { ManyNodes, ManyNodesNode } from './many-nodes-world.ts';
+import { ENDS_AT_ONCE } from './world.ts';
 
 /** SHA-256 by relative path, as `sha256sum` prints it. */
 export type Sums = Record<string, string>;
@@ -230,6 +231,7 @@ export const dataApp = (version: number): Record<string, string> => ({
   Dockerfile: [
     'FROM busybox:stable',
     'COPY www /www',
+    ENDS_AT_ONCE,
     'EXPOSE 8080',
     'CMD ["sh", "-c", "ln -s /data /www/data; exec httpd -f -p 8080 -h /www"]',
     '',

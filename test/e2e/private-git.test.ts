@@ -11,7 +11,7 @@ import { makeCertificate } from '@berth/testbed/certificate';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { noSshd, type SshGitServer, startSshGitServer } from '@berth/testbed/ssh-git-server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pageApp, startWorld, whyNot, type World } from './world.ts';
+import { ENDS_AT_ONCE, pageApp, startWorld, whyNot, type World } from './world.ts';
 
 const reason = (await whyNot()) ?? (noSshd === '' ? undefined : noSshd);
 const TOKEN = 'glpat-canary-of-the-git-token';
@@ -71,6 +71,7 @@ describe.skipIf(reason !== undefined)(
           'ARG GREETING',
           'COPY www /www',
           'RUN echo "version $GREETING" > /www/index.html',
+          ENDS_AT_ONCE,
           'EXPOSE 8080',
           'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]',
           'FROM base AS broken',

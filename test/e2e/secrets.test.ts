@@ -10,7 +10,7 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startWorld, whyNot, type World } from './world.ts';
+import { ENDS_AT_ONCE, startWorld, whyNot, type World } from './world.ts';
 
 const reason = await whyNot();
 /** A folder on tmpfs that a private engine sees too. */
@@ -45,6 +45,7 @@ const app = (step: string, start = START): Record<string, string> => ({
       '/run/secrets/NPM) && sha256sum < /run/secrets/NPM > /built',
     'COPY start /start',
     'USER nobody',
+    ENDS_AT_ONCE,
     'EXPOSE 8080',
     'CMD ["sh", "/start"]',
     '',

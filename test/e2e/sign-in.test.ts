@@ -4,11 +4,12 @@
  */
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { repositoryRoot } from '@berth/testbed/config';
 import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
+import { launchChromium, whyNoChromium } from './chromium.ts';
 import type { Echo } from './echo.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 import {
@@ -20,20 +21,7 @@ import {
   whyNoSignIn,
 } from './signed-in-world.ts';
 
-const executablePath = findProgram('chromium');
-const reason =
-  executablePath === undefined ? 'no Chromium: Debian package chromium' : whyNoSignIn('traefik');
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-  // The custom domain of these tests.
-  '--host-resolver-rules=MAP www.shop.example 127.0.0.1',
-];
+const reason = whyNoChromium() ?? whyNoSignIn('traefik');
 const DOMAIN = 'www.shop.example';
 /** Folder of the pictures for people; git ignores it. */
 const PICTURES = join(repositoryRoot, '.berth', 'pictures');
@@ -43,6 +31,7 @@ describe.skipIf(reason !== undefined)(
   `sign-in in Chromium${reason === undefined ? '' : ` (skipped: ${reason})`}`,
   () => {
     let world: SignedInWorld;
+    let chromium: Awaited<ReturnType<typeof launchChromium>>;
     let browser: Browser;
     let person: BrowserContext;
     let page: Page;
@@ -101,12 +90,14 @@ describe.skipIf(reason !== undefined)(
         adminEmails: [GRACE.email],
         env: { DASHBOARD_DIR, DOMAIN_QUARANTINE: '0s' },
       });
-      browser = await chromium.launch({ executablePath: executablePath ?? '', args: FLAGS });
+      // Without a network of its own, the browser asks for the address of the custom domain.
+      chromium = await launchChromium([`--host-resolver-rules=MAP ${DOMAIN} 127.0.0.1`]);
+      browser = chromium.browser;
       person = await fresh();
       page = await person.newPage();
     });
     afterAll(async () => {
-      await browser?.close();
+      await chromium?.close();
       await world?.stop();
     });
 

@@ -7,14 +7,17 @@ import { chmod, chown, readdir, readFile, stat, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ApiError } from '@berth/wire/client';
+import { toolsDir } from '@berth/testbed/config';
+import { type Engine, startEngine } from '@berth/testbed/engine';
 import { waitFor } from '@berth/testbed/wait';
-import { startWorld, whyNot, type World } from './world.ts';
+import { ENDS_AT_ONCE, startWorld, whyNot, type World } from './world.ts';
 
 /** Appends one line at each start, and serves its volume. */
 const counterApp = {
   Dockerfile: [
     'FROM busybox:stable',
     'COPY run.sh /run.sh',
+    ENDS_AT_ONCE,
     'EXPOSE 8080',
     'CMD ["sh", "/run.sh"]',
     '',
@@ -28,17 +31,31 @@ describe.skipIf(reason !== undefined)(
   `volumes${reason === undefined ? '' : ` (skipped: ${reason})`}`,
   () => {
     let world: World;
+    let second: Engine | undefined;
     beforeAll(async () => {
       world = await startWorld({
         proxy: 'built-in',
-        agents: (engine) => [
-          { name: 'builder-1', role: 'builder', engine },
-          { name: 'node-1', role: 'deploy', engine },
-          { name: 'node-2', role: 'deploy', engine },
-        ],
+        agents: async (engine) => {
+          // Two nodes with one engine have one name for two containers, so the second one would wait
+          // until the lease of the first one ends.
+          if (engine.owned)
+            second = await startEngine({
+              dir: join(toolsDir, 'testbed'),
+              private: true,
+              fresh: true,
+            });
+          return [
+            { name: 'builder-1', role: 'builder', engine },
+            { name: 'node-1', role: 'deploy', engine },
+            { name: 'node-2', role: 'deploy', engine: second ?? engine },
+          ];
+        },
       });
     });
-    afterAll(() => world?.stop());
+    afterAll(async () => {
+      await world?.stop();
+      await second?.stop();
+    });
 
     const page = async (): Promise<string> => (await world.berth.get('counter', '/starts')).body;
 
@@ -50,7 +67,6 @@ describe.skipIf(reason !== undefined)(
         .map((path) => join(world.dir, path));
     }
 
-    // It takes 100 s on two quiet cores.
     it('a redeployment keeps what the version before wrote, a drain moves it, and the deletion of the project keeps the folders', {
       timeout: 300_000,
     }, async () => {

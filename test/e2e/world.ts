@@ -130,6 +130,12 @@ async function removeContainers(engine: Engine, nodes: readonly string[]): Promi
   }
 }
 
+/**
+ * As first process httpd ignores SIGTERM, so each stop would take the whole stop_grace_seconds.
+ * Requests end in drain_seconds before it.
+ */
+export const ENDS_AT_ONCE = 'STOPSIGNAL SIGKILL';
+
 /** A web server whose only page is its version. Most of these tests deploy it. */
 export const pageApp = (
   version: number | string,
@@ -139,6 +145,7 @@ export const pageApp = (
     'FROM busybox:stable',
     'COPY www /www',
     ...dockerfile,
+    ENDS_AT_ONCE,
     'EXPOSE 8080',
     'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]',
     '',

@@ -12,6 +12,7 @@ import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_RUN } from '@berth/wire/run-payload';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import { CAN_EXEC, EXEC_ALLOWED } from '@berth/wire/exec';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
@@ -66,6 +67,8 @@ const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const AFTER_MOVE_MS = [0, 1_000, 3_000, 10_000];
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
+/** Commands mostly wait for their containers, so they have a limit of their own. */
+const RUNS_AT_ONCE = 50;
 /**
  * Maximum number of claimed copies, which wait for COPIES_AT_ONCE inside the agent. If they waited
  * unclaimed, the control plane would count them as lost.
@@ -201,7 +204,7 @@ function registerAfterMove({ wakeRegistration }: Running): void {
 function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
-  const handlers = createHandlers(config, parts, { registry, cleaning, state });
+  const handlers = createHandlers(config, parts, { client, registry, cleaning, state });
   const execSessions = createExecSessions({
     baseUrl: config.CONTROL_PLANE_URL,
     headers: parts.credentials.headers,
@@ -230,8 +233,10 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
       build: config.MAX_BUILDS,
       retire: RETIREMENTS_AT_ONCE,
       sync: SYNCS_AT_ONCE,
+      run: RUNS_AT_ONCE,
       other: OTHER_TASKS_AT_ONCE,
     },
+    onList: (list) => parts.sweepRuns.listed(list),
     onLogsWanted: parts.logReaders.wanted,
     onExecWaiting: execSessions.waiting,
     onUnknownNode: running.wakeRegistration,
@@ -369,6 +374,7 @@ async function stopParts(parts: AgentParts): Promise<void> {
   await parts.usage?.saved();
   await parts.logReaders.stop();
   await parts.exits.stop();
+  await parts.sweepRuns.stop();
   await parts.diskUse.stop();
   parts.stopKeepingRoom();
   await parts.images.stop();
@@ -463,7 +469,7 @@ function createNodeRegistration(
     neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
-      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT, CAN_RUN] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC] : []),

@@ -6,7 +6,9 @@ import type { AgentParts } from './parts.ts';
 import { createChunkClient } from './data/volumes/chunks.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createCollector } from './registry/collect.ts';
+import type { Client } from '@berth/wire/client';
 import { createRegistryConfigFile } from './registry/config-file.ts';
+import { createConfigCheck } from './link/config-check.ts';
 import type { RegistrySettings } from './link/registry-settings.ts';
 import type { StateFolder } from './state/state-folder.ts';
 import { createBuildHandler } from './tasks/build.ts';
@@ -15,6 +17,7 @@ import { createDeployHandler } from './tasks/deploy.ts';
 import { createLookHandler } from './tasks/look.ts';
 import { createMoveHandler } from './tasks/move.ts';
 import { createRetireHandler } from './tasks/retire.ts';
+import { createRunHandler } from './tasks/run.ts';
 import { createSyncHandler } from './tasks/sync.ts';
 import type { RegistryParts } from './tasks/clean.ts';
 import type { Handlers } from './tasks/task.ts';
@@ -58,6 +61,7 @@ export function createRegistryParts(
 }
 
 type HandlerParts = {
+  client: Client;
   registry: RegistrySettings;
   cleaning: RegistryParts | null;
   state: StateFolder;
@@ -65,7 +69,7 @@ type HandlerParts = {
 export function createHandlers(
   config: AgentOptions,
   parts: AgentParts,
-  { registry, cleaning, state }: HandlerParts,
+  { client, registry, cleaning, state }: HandlerParts,
 ): Handlers {
   const {
     cli,
@@ -106,6 +110,7 @@ export function createHandlers(
       keepRoom,
       buildTimeoutMs: config.BUILD_TIMEOUT,
       digests: parts.buildDigests,
+      checkConfig: createConfigCheck(client),
     }),
     deploy: createDeployHandler({
       ...containerParts,
@@ -134,6 +139,24 @@ export function createHandlers(
       look: git.look,
       lookAtRepository: git.lookAtRepository,
       workspaces: state.workspaces,
+    }),
+    run: createRunHandler({
+      ...parts.runs,
+      docker,
+      images,
+      locks,
+      networks,
+      secretFiles,
+      keepRoom,
+      expectPull: parts.expectPull,
+      pullTimeoutMs: config.PULL_TIMEOUT,
+      arch: parts.engineStatus.arch,
+      prepare: data?.prepare ?? null,
+      volumes,
+      pidsLimit: config.PIDS_LIMIT,
+      defaultMemory: config.DEFAULT_MEMORY,
+      logMaxSize: config.LOG_MAX_SIZE,
+      logMaxFiles: config.LOG_MAX_FILES,
     }),
     clean: createCleanHandler({ registry: cleaning, locks }),
     move: createMoveHandler({

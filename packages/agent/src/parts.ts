@@ -66,6 +66,14 @@ import { createExits, type Exits } from './logs/exits.ts';
 import { createLogReaders, type LogReaders } from './logs/readers.ts';
 import type { Metrics } from './metrics.ts';
 import { createRegistryApi } from './registry/api.ts';
+import { createRunMarks } from './tasks/run-marks.ts';
+import {
+  createSweepRuns,
+  listRuns,
+  type SweepRuns,
+  type SweepRunsDeps,
+} from './tasks/sweep-runs.ts';
+import { createRefCounts } from '@berth/kit/ref-count';
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
 import { createRedactOf } from './secrets/secrets-of.ts';
 import { readAgentId } from './state/agent-id.ts';
@@ -147,6 +155,9 @@ export type AgentParts = ControlPlaneParts &
     /** Null on a builder. */
     runningProbe: RunningProbe | null;
     buildDigests: BuildDigests;
+    /** Shared by tasks/run.ts and the sweep of old runs. */
+    runs: Pick<SweepRunsDeps, 'inUse' | 'marks'>;
+    sweepRuns: SweepRuns;
   };
 
 export async function createParts(
@@ -174,6 +185,7 @@ export async function createParts(
           log,
         })
       : null;
+  const runs = { inUse: createRefCounts(), marks: createRunMarks(join(state.root, 'runs')) };
   return {
     ...link,
     ...engine,
@@ -196,6 +208,15 @@ export async function createParts(
     usage: config.NODE_ROLE === 'deploy' ? await createUsage(options) : null,
     runningProbe,
     docker: runningProbe?.around(engine.docker) ?? engine.docker,
+    runs,
+    sweepRuns: createSweepRuns({
+      ...runs,
+      docker: engine.docker,
+      list: listRuns(engine.docker, engine.ids),
+      prepare: data?.prepare ?? null,
+      secretFiles: engine.secretFiles,
+      log,
+    }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }
@@ -422,16 +443,17 @@ async function createDataParts(
 const datasetOptions = (
   config: AgentOptions,
   { keepReleases, metrics, wakeRegistration, log }: AgentPartsOptions,
-  { client, agentId, listContainers, storage, engine }: ControlPlaneParts & EngineParts & DiskParts,
+  parts: ControlPlaneParts & EngineParts & DiskParts,
 ): DatasetPartsOptions => ({
-  client,
-  storage,
-  engine,
-  listContainers,
+  client: parts.client,
+  storage: parts.storage,
+  engine: parts.engine,
+  listContainers: parts.listContainers,
+  listRuns: listRuns(parts.docker, parts.ids),
   log,
   root: config.SVC_ROOT,
   share: config.DATASET_NFS_BASE_PATH,
-  agent: agentId,
+  agent: parts.agentId,
   keepReleases,
   keepVersions: config.KEEP_VERSIONS,
   copiesAtOnce: config.COPIES_AT_ONCE,

@@ -85,6 +85,8 @@ export async function startFakeEngine(): Promise<FakeEngine> {
         throw new TaskFailure('container_start_failed', `the name "/${name}" is already in use`);
       return put({ id: `c${(count += 1)}`, name, image, labels }).id;
     },
+    createCommand: async ({ name, image, labels }) =>
+      put({ id: `c${(count += 1)}`, name, image, labels, state: 'created', hostPort: null }).id,
     hostPort: async (id) => find(id)?.hostPort ?? null,
     waitExit: (_, signal) =>
       new Promise((_done, reject) =>
@@ -93,7 +95,7 @@ export async function startFakeEngine(): Promise<FakeEngine> {
     restartUnlessStopped: async () => undefined,
     restartPolicy: async () => 'unless-stopped',
     engineStart: async () => ({ id: 'engine', since: 0 }),
-    start: async (id) => change(id, { state: 'running' }),
+    start: async (id) => change(id, { state: 'running', startedAt: new Date().toISOString() }),
     stop: async (id) => change(id, { state: 'exited' }),
     remove: async (ref) => void containers.delete(find(ref)?.id ?? ''),
     rename: async (id, name) => {

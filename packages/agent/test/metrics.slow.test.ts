@@ -67,6 +67,7 @@ function build(metrics: Metrics, handler: Handler<'build'>) {
     look: none,
     clean: none,
     move: none,
+    run: none,
   };
   const client = createClient({ baseUrl: plane.url });
   return {
@@ -162,6 +163,7 @@ it('a task with a refused claim is not counted; a task with a refused report cou
       look: none,
       clean: none,
       move: none,
+      run: none,
     },
   };
   expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');

@@ -28,10 +28,6 @@ export type Cli = {
   say(text: string): void;
   /** Prints a sentence on stderr, even with --json, because a person must read it. */
   tell(text: string): void;
-  /** Sets the exit code of a command that succeeded, if it is that of another command. */
-  exit(code: number): void;
-  /** Returns the exit code; 0 unless `exit` was called. */
-  exitCode(): number;
   paintOut: Paint;
   paintErr: Paint;
 };
@@ -52,7 +48,6 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     const shown = json ? jsonLine(data) : safePainted(text());
     if (shown !== '') io.out(`${shown}\n`);
   };
-  let exitCode = 0;
   return {
     io,
     json,
@@ -66,8 +61,6 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     printLine: put,
     say: (text) => json || tell(text),
     tell,
-    exit: (code) => void (exitCode = code),
-    exitCode: () => exitCode,
     paintOut: paintWith(io.terminal.out && io.config.canDraw),
     paintErr: paintWith(io.terminal.err && io.config.canDraw),
   };

@@ -13,7 +13,8 @@ export const EXIT = {
   signIn: 4,
   interrupted: 130,
 } as const;
-export type Exit = (typeof EXIT)[keyof typeof EXIT];
+/** An exit code of EXIT, or the exit code of a command that `berth run` started. */
+export type Exit = number;
 
 /** An error with its exit code. `next`: what to do. `shown`: the text is already on stderr. */
 export class CliError extends Error {

@@ -13,17 +13,17 @@ import { jsonLine, safe } from './output/text.ts';
 import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
 import { mismatchAfter } from './session/version.ts';
 
-export async function run(given: readonly string[], io: Io): Promise<number> {
+export async function run(given: readonly string[], io: Io): Promise<Exit> {
   // Accept `berth help deploy` like `berth deploy --help`.
   const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given;
-  const outcome: { exit: number } = { exit: EXIT.done };
+  const outcome: { exit: Exit } = { exit: EXIT.done };
   const wantsJson = argv.includes('--json');
   if (argv[0] === '__complete') {
     await complete(argv.slice(1), io);
     return EXIT.done;
   }
   try {
-    await createParser(argv, io, outcome).parseAsync([...argv], { from: 'user' });
+    await createParser(argv, io).parseAsync([...argv], { from: 'user' });
   } catch (error) {
     outcome.exit = report(
       error instanceof CommanderError ? ofParser(error, argv) : error,
@@ -62,7 +62,7 @@ function report(error: unknown, io: Io, json: boolean): Exit {
   return exit;
 }
 
-function createParser(argv: readonly string[], io: Io, outcome: { exit: number }): Parser {
+function createParser(argv: readonly string[], io: Io): Parser {
   const silent = argv.includes('--json');
   const program = new Parser('berth')
     .description('Deploy projects from a git repository to a live address.')
@@ -85,8 +85,7 @@ function createParser(argv: readonly string[], io: Io, outcome: { exit: number }
   );
   const [noun] = argv;
   const wanted = COMMANDS.filter((command) => command.name.split(' ')[0] === noun);
-  for (const command of wanted.length > 0 ? wanted : COMMANDS)
-    addCommand(program, command, io, outcome);
+  for (const command of wanted.length > 0 ? wanted : COMMANDS) addCommand(program, command, io);
   return program;
 }
 
@@ -98,7 +97,7 @@ function machineHelp(): string {
   return ['On a machine of Berth (berth help COMMAND):', ...rows].join('\n');
 }
 
-function addCommand(program: Parser, command: Command, io: Io, outcome: { exit: number }): void {
+function addCommand(program: Parser, command: Command, io: Io): void {
   const words = command.name.split(' ');
   const parser = words.reduce((parent, word, depth) => {
     const existing = parent.commands.find((c) => c.name() === word);
@@ -136,7 +135,6 @@ function addCommand(program: Parser, command: Command, io: Io, outcome: { exit: 
       throw usage(`the option ${missing.flags} must be given`, `berth ${command.name} --help`);
     try {
       await command.run(cli, args, options);
-      outcome.exit = cli.exitCode();
     } catch (error) {
       throw await mismatchAfter(error, cli);
     }

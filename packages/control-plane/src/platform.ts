@@ -185,6 +185,7 @@ export async function createPlatform(
     limits: start.limits,
     log,
     clean: settings.clean,
+    registryAddr: () => settings.registry().addr,
     keep: {
       deployments: config.KEEP_DEPLOYMENTS,
       ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS,

@@ -25,6 +25,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   phases: null,
   rollback_of: null,
   rolled_back: null,
+  config: null,
   error: null,
   cancel_requested_at: null,
   commit: null,

@@ -47,7 +47,9 @@ const HEADER = `/**
 
 /** The fields that the agent reads or sends, of schemas with many more. Others are kept whole. */
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
-  ContainerConfig: [...['Env', 'ExposedPorts', 'Cmd', 'Image', 'Labels', 'StopSignal', 'Tty']],
+  ContainerConfig: [
+    ...['Env', 'ExposedPorts', 'Cmd', 'Entrypoint', 'Image', 'Labels', 'StopSignal', 'Tty'],
+  ],
   ContainerSummary: ['Id', 'ImageID', 'Labels'],
   EventMessage: ['Type', 'Action', 'Actor', 'time', 'timeNano'],
   HostConfig: [

@@ -10,13 +10,19 @@ import { waitFor } from './wait.ts';
 export interface Home {
   readonly dir: string;
   readonly lock: FolderLock;
-  /** true: another run uses the lasting folder; this one is removed at stop. */
+  /** true: it is removed at stop. */
   readonly temporary: boolean;
 }
 
 /**
- * Takes the lasting folder `dir/engine-<name>`. Without a name, or when another process has it,
- * takes a temporary one beside it.
+ * Lasting folders of one name, for test files that run at the same time. Each takes about 300 MB
+ * with the base images.
+ */
+const PLACES = 3;
+
+/**
+ * Takes a free lasting folder of this name: `dir/engine-<name>`, `dir/engine-<name>-2` and so on.
+ * Without a name, or when other processes have all of them, takes a temporary one beside them.
  */
 export async function takeHome(
   dir: string,
@@ -26,13 +32,16 @@ export async function takeHome(
   await mkdir(dir, { recursive: true });
   await sweepTemporaryHomes(dir);
   if (name === undefined) return temporaryHome(dir);
-  const lasting = join(await realpath(dir), `engine-${name}`);
-  if (lasting.startsWith('/run/'))
-    throw new Error(`${lasting}: an engine's folder cannot be under /run`);
-  await mkdir(lasting, { recursive: true });
-  const lock = await lockFolder(lasting);
-  if (lock !== undefined) return { dir: lasting, lock, temporary: false };
-  log(`another run uses ${lasting}: this run starts without its images and cache`);
+  const first = join(await realpath(dir), `engine-${name}`);
+  if (first.startsWith('/run/'))
+    throw new Error(`${first}: an engine's folder cannot be under /run`);
+  for (let place = 1; place <= PLACES; place++) {
+    const lasting = place === 1 ? first : `${first}-${place}`;
+    await mkdir(lasting, { recursive: true });
+    const lock = await lockFolder(lasting);
+    if (lock !== undefined) return { dir: lasting, lock, temporary: false };
+  }
+  log(`other runs use ${first} and its copies: this run starts without images and cache`);
   return temporaryHome(dir);
 }
 

@@ -4,7 +4,7 @@
 import { mkdtemp, readdir, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { cableNetwork } from './cable.ts';
+import { cableNetwork, runs } from './cable.ts';
 import { searchPath } from './config.ts';
 import { writeDockerConfig } from './docker-config.ts';
 import { describeEngine, type Engine, engineAnswers, type EngineOptions } from './engine-handle.ts';
@@ -61,7 +61,7 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
     const argv = daemonArgv({ namespace, host, home: home.dir, cgroup });
     const start = () => startDaemon(namespace.enter(), argv, host, join(home.dir, 'dockerd.log'));
     let daemon = await start();
-    undo.push(() => daemon.stop(home.temporary ? 0 : 10_000));
+    undo.push(() => (home.temporary ? daemon.stop(0) : stopDaemon(daemon, namespace)));
     const powerOff = async () => {
       await endAll(namespace);
       await waitFor(
@@ -200,6 +200,23 @@ async function startDaemon(
   const daemon = await startInside(enter, argv, { name: 'dockerd', logFile });
   await untilReady(daemon, () => engineAnswers(host), 30_000);
   return daemon;
+}
+
+/**
+ * Stops the daemon in order, so that its folder is complete. After that the daemon itself would wait
+ * for another second, for a containerd that it has ended.
+ */
+async function stopDaemon(daemon: RunningProcess, namespace: Namespace): Promise<void> {
+  daemon.kill('SIGTERM');
+  const isComplete = (): boolean =>
+    daemon.tail().includes('Daemon shutdown complete') &&
+    !namespace.processes().some((pid) => runs(pid, 'containerd'));
+  await waitFor(
+    'the engine has ended in order',
+    () => daemon.exit() !== undefined || isComplete(),
+    { deadlineMs: 10_000, intervalMs: 20 },
+  ).catch(() => undefined);
+  await daemon.stop(0);
 }
 
 /**

@@ -291,6 +291,20 @@ it('a stopped project may lose its container and its requests, until a person st
   ]);
 });
 
+it('a version counts as live behind the page of its project, if the page came during its switch', () => {
+  const page = { ...routed({}), pages: ['p'] };
+  expect(broken([accepted, observing, page, read('running', 3)])).toEqual([]);
+  expect(broken([accepted, page, observing, read('running', 3)])).toEqual(['running-is-routed']);
+});
+
+it('a container that a contract-only agent left on a lost node does not count', () => {
+  const wants = { type: 'wants', project: 'p', deployment: 'd', count: 1, isAble: true } as const;
+  const second = { ...container('started', 'd', 'c2'), address: 'h:2' };
+  const counted = (cause: 'contract' | 'task') =>
+    broken([...live, { ...second, cause }, wants, { type: 'ended' }]).includes('count-kept');
+  expect([counted('contract'), counted('task')]).toEqual([false, true]);
+});
+
 it('a project that nobody asked to stop keeps its container', () => {
   const other: Happening[] = [
     { type: 'stopping', project: 'q' },

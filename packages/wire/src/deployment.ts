@@ -2,6 +2,7 @@ import { type Static, Type } from 'typebox';
 import { DeploymentDataset, TaskProgress } from './dataset.ts';
 import { PlacedInstance } from './instance.ts';
 import { Placement } from './node.ts';
+import { ConfigOrigin } from './project.ts';
 import {
   CommitId,
   DEPLOYMENT_STATES,
@@ -173,6 +174,12 @@ export const CommitStatus = Type.Object({
 export const Deployment = Type.Object({
   ...DeploymentItem.properties,
   events: Type.Array(DeploymentEvent),
+  config: Type.Optional(
+    Type.Unsafe<ConfigOrigin | null>({
+      ...orNull(ConfigOrigin),
+      description: 'the settings of this version that come from berth.toml; null: none',
+    }),
+  ),
   placement: orNull(Placement),
   instances: Type.Array(PlacedInstance, {
     description:

@@ -38,6 +38,10 @@ export const ERRORS = {
     status: 409,
     title: 'Another project has this domain prefix, or had it until recently',
   },
+  set_by_file: {
+    status: 409,
+    title: 'A file of the repository sets this field; change it there',
+  },
   env_conflict: {
     status: 409,
     title: 'An environment variable and a secret must not have the same name',
@@ -125,6 +129,7 @@ export const FAILURES = {
     'A submodule of the repository is private, and the project has no access to it',
   git_failed: 'A git command failed',
   // build
+  config_invalid: 'The file berth.toml of the repository is wrong',
   dockerfile_missing: 'The Dockerfile does not exist in the repository',
   dockerfile_outside: 'The path of the Dockerfile leads outside the repository',
   build_context_missing: 'The build context does not exist in the repository or is not a folder',
@@ -184,6 +189,11 @@ export const FAILURES = {
   image_health_check_failed:
     'The container answers HTTP requests, but the HEALTHCHECK of its image fails',
   probe_timeout: 'The container did not answer an HTTP request in time',
+  // runs
+  command_failed: 'The command ended with an exit code other than 0',
+  command_timeout: 'The command exceeded its time limit and was stopped',
+  command_out_of_memory: 'The command exceeded its memory limit and was killed',
+  run_lost: 'The node was lost after the command might have started',
   // platform
   no_builder: 'No builder node could take the build in time',
   no_deploy_node: 'No deploy node could take the deployment in time',
@@ -239,6 +249,7 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'give the deploy key or the git token access to the submodule, or set submodules of the ' +
     'project to false',
   git_failed: 'read the message of git in the build log, and run the same command on the builder',
+  config_invalid: 'correct the line of berth.toml that the message names, commit and push',
   dockerfile_missing: 'commit a Dockerfile, or correct dockerfile_path of the project',
   dockerfile_outside: 'correct dockerfile_path of the project: a path inside the repository',
   build_context_missing: 'correct build_context of the project: a folder of the repository',
@@ -319,6 +330,11 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'start',
   image_health_check_failed: 'correct HEALTHCHECK in the Dockerfile, or the application',
   probe_timeout: 'raise start_seconds of the project for a slow start, or correct the application',
+  command_failed: 'read what the command printed, with berth runs logs',
+  command_timeout: 'shorten the command, or raise timeout_seconds of the run',
+  command_out_of_memory: 'raise memory_bytes of the run or of the project',
+  run_lost:
+    'check how far the command came; Berth does not repeat it, because it might have started',
   no_builder: 'look at the builders with berth node list; start one or add one',
   no_room_for_two:
     'remove `replace: rolling` (the old version then stops first), lower the memory limit or the ' +

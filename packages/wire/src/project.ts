@@ -6,7 +6,7 @@ import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
 import { Requires } from './machine.ts';
 import { ContainerToRemove } from './node.ts';
-import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
+import { CommitId, DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
 /**
  * https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git/git-url.ts
@@ -287,6 +287,16 @@ export const ProjectPatch = Type.Object(
 );
 export type ProjectPatch = Static<typeof ProjectPatch>;
 
+/** Which settings a file of the repository sets. */
+export const ConfigOrigin = Type.Object({
+  file: Type.String({ description: 'its path in the repository' }),
+  commit: orNull(CommitId),
+  keys: Type.Array(Type.String(), {
+    description: 'fields of the project; one entry for each variable, such as `env.LOG_LEVEL`',
+  }),
+});
+export type ConfigOrigin = Static<typeof ConfigOrigin>;
+
 export const Project = Type.Object({
   id: Id,
   name: DnsLabel,
@@ -313,6 +323,14 @@ export const Project = Type.Object({
       'answers 503 with a page',
   }),
   running_deployment_id: orNull(Id),
+  config: Type.Optional(
+    Type.Unsafe<ConfigOrigin | null>({
+      ...orNull(ConfigOrigin),
+      description:
+        'the settings that come from berth.toml of the version that serves; the other fields ' +
+        'show these values. Null: none',
+    }),
+  ),
   certificate: Type.Union([Certificate, Type.Null()], {
     description:
       'the certificate that the proxy serves for the host of this project; null: not checked ' +

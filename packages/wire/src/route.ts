@@ -18,6 +18,7 @@ export type Who = 'public' | 'agent' | 'gateway' | Role;
  * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role
  *   in this project.
  * - `deployment`: `:id` is a deployment, which is checked by its project, as above.
+ * - `run`: `:id` is a run, which is checked by its project, as above.
  * - `query`: the query must have `project_id`, which is checked as above.
  * - `list`: the answer, or an error, can name several projects. The handler must omit projects that
  *   the caller cannot see, according to `access` of the call. A filter `project_id` is checked as
@@ -25,7 +26,7 @@ export type Who = 'public' | 'agent' | 'gateway' | Role;
  * - `new`: the request creates a project. A replayed answer is checked as above.
  * - `none`: neither the answer nor an error names a project. Required for routes without a role.
  */
-export type RouteScope = 'project' | 'deployment' | 'query' | 'list' | 'new' | 'none';
+export type RouteScope = 'project' | 'deployment' | 'run' | 'query' | 'list' | 'new' | 'none';
 
 export type Route = {
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

@@ -40,6 +40,8 @@ import {
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch, Scale } from './project.ts';
 import {
   AgentConfig,
+  ConfigFile,
+  ConfigFileAnswer,
   Task,
   TaskClaim,
   TaskLogs,
@@ -48,6 +50,7 @@ import {
   TaskReportAnswer,
 } from './task.ts';
 import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
+import { RUN_ROUTES } from './run.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
@@ -348,6 +351,7 @@ export const ROUTES = {
     streams: true,
   },
 
+  ...RUN_ROUTES,
   ...RUNTIME_ROUTES,
   ...HOOK_ROUTES,
 
@@ -615,6 +619,17 @@ export const ROUTES = {
     status: 200,
     answer: Type.Object({ stored: Type.Integer() }),
   },
+  agentConfigFile: {
+    method: 'POST',
+    path: '/api/agent/tasks/:id/config-file',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Check berth.toml before the build, and get the settings of the build (X-Lease-Token)',
+    params: ById,
+    body: ConfigFile,
+    status: 200,
+    answer: ConfigFileAnswer,
+  },
   agentComplete: {
     method: 'POST',
     path: '/api/agent/tasks/:id/complete',
@@ -688,6 +703,15 @@ export const ROUTES = {
     summary: 'Get the settings in force, without secrets, and the last backups',
     status: 200,
     answer: System,
+  },
+  berthTomlSchema: {
+    method: 'GET',
+    path: '/api/schemas/berth-toml.json',
+    who: 'public',
+    scope: 'none',
+    summary: 'Get the JSON Schema of berth.toml',
+    status: 200,
+    answer: Type.Object({}, { additionalProperties: true }),
   },
   openapi: {
     method: 'GET',

@@ -7,6 +7,7 @@ import { DatasetMount, DatasetSource, TaskProgress } from './dataset.ts';
 import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { RepositoryLookPayload } from './repository-look.ts';
+import { RunPayload } from './run-payload.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
 import { MovePayload, VolumeMounts } from './volume.ts';
@@ -54,6 +55,13 @@ export const BuildPayload = Type.Object({
         'true: Git LFS files are fetched; sent only to agents with the capability `git_lfs`',
     }),
   ),
+  config_file: Type.Optional(
+    Type.String({
+      description:
+        'name of the file with settings in the build context’s root; sent only to agents with ' +
+        'the capability `config_file`',
+    }),
+  ),
   image_repository: Type.String({
     description: '{registry}/{project}; the tag is the full commit id',
   }),
@@ -64,6 +72,25 @@ export const BuildPayload = Type.Object({
   ),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
+
+/** Capability of a builder that reads berth.toml. */
+export const CAN_CONFIG_FILE = 'config_file';
+/** Maximum size of berth.toml in bytes. */
+export const MAX_CONFIG_FILE = 65_536;
+/** The file with settings that a builder found in the build context’s root. */
+export const ConfigFile = Type.Object({
+  file: Type.String({ minLength: 1, maxLength: 600, description: 'its path in the repository' }),
+  text: Type.String({ maxLength: MAX_CONFIG_FILE }),
+});
+export type ConfigFile = Static<typeof ConfigFile>;
+/** Answer to the file of a builder: why it is refused, or the settings of the build. */
+export const ConfigFileAnswer = Type.Object({
+  problem: orNull(Type.String({ description: 'lines, keys and rules; null: the file is right' })),
+  dockerfile_path: Type.String(),
+  build_target: orNull(Type.String()),
+  build_args: Type.Record(Type.String(), Type.String()),
+});
+export type ConfigFileAnswer = Static<typeof ConfigFileAnswer>;
 
 /** Capability of an agent that can run several instances of a deployment. */
 export const CAN_INSTANCES = 'instances';
@@ -202,6 +229,7 @@ export type Payload = {
   look: LookPayload | RepositoryLookPayload;
   clean: CleanPayload;
   move: MovePayload;
+  run: RunPayload;
 };
 
 const base = {
@@ -229,6 +257,7 @@ export const Task = Type.Union([
   }),
   Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
   Type.Object({ ...base, kind: Type.Literal('move'), payload: MovePayload }),
+  Type.Object({ ...base, kind: Type.Literal('run'), payload: RunPayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
@@ -254,6 +283,13 @@ export const TaskClaim = Type.Object({
   secrets: Type.Optional(Type.Array(ClaimedSecret)),
   secrets_digest: Type.Optional(
     Type.String({ description: 'changes when a name or a value of `secrets` changes' }),
+  ),
+  logged_until: Type.Optional(
+    Type.String({
+      description:
+        'of a `run` task: the time of the last stored line of the command, as an earlier ' +
+        'attempt sent it',
+    }),
   ),
 });
 export type TaskClaim = Static<typeof TaskClaim>;
@@ -370,6 +406,9 @@ export const TaskReport = Type.Object({
     ]),
   ),
   ...REPORTED,
+  config_file: Type.Optional(
+    Type.Unsafe<ConfigFile>({ ...ConfigFile, description: 'a completed build: its berth.toml' }),
+  ),
   notes: Type.Optional(
     Type.Array(TaskNote, {
       maxItems: MAX_NOTES,

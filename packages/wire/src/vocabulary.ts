@@ -15,6 +15,8 @@
  * lost            a node whose agent was silent for FAILOVER_AFTER, or an instance on such a node
  * failover        a replacement of an instance on another node, because its node is lost
  * brake           stops all failovers while most deploy nodes are silent
+ * run             one execution of a command in a container of its own, from the image of a release;
+ *                 a person, a job or a release command requests it
  * task            one piece of work for one node, with `attempt` and a lease
  * claim           the request of an agent for a task that is offered to it; the answer has attempt,
  *                 lease and secrets
@@ -140,9 +142,18 @@ export const isSettled = (s: DeploymentState): boolean =>
 
 /**
  * The contract defines `build` and `deploy`. Berth sends the other kinds only to agents that sent
- * `agent_version`; `look`, `clean` and `move` also need a capability.
+ * `agent_version`; `look`, `clean`, `move` and `run` also need a capability.
  */
-export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean', 'move'] as const;
+export const TASK_KINDS = [
+  'build',
+  'deploy',
+  'retire',
+  'sync',
+  'look',
+  'clean',
+  'move',
+  'run',
+] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
 /** pending: offered to its node; running: claimed under a lease; all other states are final. */
@@ -228,6 +239,12 @@ export const LABELS = {
    * Set only if the project sets `health_path`.
    */
   probe: 'berth.probe',
+  /**
+   * The run of a container that executes a command, and its node. Such a container has no labels
+   * `berth.node` and `berth.deployment`, so no list of deployments contains it.
+   */
+  run: 'berth.run',
+  run_node: 'berth.run_node',
   /** The devices of the container, such as `nvidia.com/gpu=0`, comma-separated. */
   devices: 'berth.devices',
   /** Memory limit in bytes that the agent applied because the project sets no limit. */

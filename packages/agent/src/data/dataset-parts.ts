@@ -28,9 +28,9 @@ import { createCopyRate } from './copy-rate.ts';
 import { makePrivate } from '../file-system.ts';
 import { createEvict, type Evict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
-import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
+import { createSweepMounts, type SweepMounts, type SweepMountsDeps } from './sweep-mounts.ts';
 import { createRecopyable } from './recopyable.ts';
-import { createLayout } from './layout.ts';
+import { createLayout, type Layout } from './layout.ts';
 import { createMounts } from './mounts.ts';
 import { createPins, type Pins } from './pins.ts';
 import { createPrepare, type Prepare } from './prepare.ts';
@@ -48,6 +48,7 @@ export type DatasetPartsOptions = {
   client: Client;
   storage: StorageMeter;
   listContainers: ListNodeContainers;
+  listRuns: SweepMountsDeps['listRuns'];
   log: Logger;
   /** The setting SVC_ROOT; the folder is created if it does not exist. */
   root: string;
@@ -96,11 +97,14 @@ export type DatasetParts = {
 const TREES_MS = 60_000;
 const CLEANUP_MS = 60_000;
 
+async function makeFolders({ mounts, objects, pins, staging, trash }: Layout): Promise<void> {
+  for (const folder of [mounts, objects, pins, staging, trash]) await makePrivate(folder);
+}
+
 export async function createDatasetParts(options: DatasetPartsOptions): Promise<DatasetParts> {
-  const { client, storage, log, rsync } = options;
+  const { client, storage, log, rsync, listContainers, listRuns } = options;
   const layout = createLayout(options.root);
-  const folders = [layout.mounts, layout.objects, layout.pins, layout.staging, layout.trash];
-  for (const folder of folders) await makePrivate(folder);
+  await makeFolders(layout);
   const work = await createWorkFolders(layout, defined({ silentMs: options.silentMs }));
   const versions = createVersions(layout);
   const pins = await createPins(layout, options.agent);
@@ -127,7 +131,8 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     mounts,
     work,
     agent: options.agent,
-    listContainers: options.listContainers,
+    listContainers,
+    listRuns,
     keepReleases: options.keepReleases,
     deploymentsInUse,
   });
@@ -137,7 +142,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     pins,
     versions,
     agent: options.agent,
-    listContainers: options.listContainers,
+    listContainers,
     deploymentsInUse,
     log,
   });

@@ -6,7 +6,7 @@
  * after a failed attempt.
  */
 import type { CopyProgress, DatasetMount } from '@berth/wire/dataset';
-import type { TaskOf, TaskReport } from '@berth/wire/task';
+import type { TaskReport } from '@berth/wire/task';
 import type { Mount } from '../engine/docker.ts';
 import { TaskFailure } from '../failures.ts';
 import type { RefCounts } from '@berth/kit/ref-count';
@@ -25,34 +25,33 @@ export type PrepareContext = {
   logStep(step: string, text: string): void;
   progress(datasets: readonly CopyProgress[]): void;
 };
+/** The part of a task that mounts datasets. `generation` is 0 for a run, which is no release. */
+export type MountTask = {
+  id: string;
+  payload: { project_id: string; generation: number; datasets: readonly DatasetMount[] };
+};
 export type Prepared = { mounts: Mount[]; datasets: NonNullable<TaskReport['datasets']> };
 export type Prepare = {
   /**
    * Copies missing versions and links them. Throws TaskFailure as Cache.ensure does, and
    * dataset_unreachable, no_share.
    */
-  mounts(task: TaskOf<'deploy'>, deploymentId: string, context: PrepareContext): Promise<Prepared>;
+  mounts(task: MountTask, deploymentId: string, context: PrepareContext): Promise<Prepared>;
   /**
    * Checks the folders of the share again, right before the container starts. The engine follows
    * symlinks, and a program with write access to the share might have created one meanwhile. Throws
    * TaskFailure dataset_unreachable.
    */
-  checkWritten(
-    task: TaskOf<'deploy'>,
-    mounts: readonly Mount[],
-    signal: AbortSignal,
-  ): Promise<void>;
+  checkWritten(task: MountTask, mounts: readonly Mount[], signal: AbortSignal): Promise<void>;
   /** Returns the mounts of an adopted container. Its folder then belongs to this attempt. */
-  mounted(
-    task: TaskOf<'deploy'>,
-    deploymentId: string,
-    attempt: number,
-  ): Promise<Prepared['datasets']>;
+  mounted(task: MountTask, deploymentId: string, attempt: number): Promise<Prepared['datasets']>;
   /**
    * Removes the folder of a failed attempt, unless a later attempt has taken it over or the task of
    * another instance uses it. The caller protects the folder.
    */
-  undo(task: TaskOf<'deploy'>, deploymentId: string, attempt: number): Promise<void>;
+  undo(task: MountTask, deploymentId: string, attempt: number): Promise<void>;
+  /** Removes the folder of a run that is over. */
+  remove(runId: string): Promise<void>;
   /** Protects the deployment's folder from sweeps until the returned function is called. */
   protect(deploymentId: string): () => void;
 };
@@ -78,13 +77,14 @@ export function createPrepare(deps: PrepareDeps): Prepare {
       if (deploymentsInUse.count(deploymentId) > 1) return;
       await mounts.remove(deploymentId, { task_id: task.id, attempt });
     },
+    remove: (runId) => mounts.remove(runId),
     protect: deploymentsInUse.add,
   };
 }
 
 async function prepareMounts(
   deps: PrepareDeps,
-  task: TaskOf<'deploy'>,
+  task: MountTask,
   deploymentId: string,
   context: PrepareContext,
 ): Promise<Prepared> {
@@ -123,7 +123,7 @@ async function hasFolder({ mounts }: PrepareDeps, projectId: string): Promise<bo
 
 function claim(
   { mounts, agent, work }: PrepareDeps,
-  task: TaskOf<'deploy'>,
+  task: MountTask,
   deploymentId: string,
   attempt: number,
 ): Promise<void> {
@@ -192,7 +192,7 @@ async function mountCachedVersion(
 
 async function checkWritten(
   { findSource }: PrepareDeps,
-  task: TaskOf<'deploy'>,
+  task: MountTask,
   mounts: readonly Mount[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -209,7 +209,7 @@ async function checkWritten(
 
 async function takeOverMounts(
   deps: PrepareDeps,
-  task: TaskOf<'deploy'>,
+  task: MountTask,
   deploymentId: string,
   attempt: number,
 ): Promise<Prepared['datasets']> {

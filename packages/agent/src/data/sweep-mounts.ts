@@ -19,6 +19,8 @@ export type SweepMountsDeps = {
   /** The agent's id, which survives a restart. */
   agent: string;
   listContainers: ListNodeContainers;
+  /** Lists the containers of runs (tasks/run.ts), which `listContainers` does not contain. */
+  listRuns: (signal: AbortSignal) => Promise<Container[]>;
   keepReleases: () => number;
   /** Deployments for which a task of this process is running. */
   deploymentsInUse: RefCounts;
@@ -31,6 +33,7 @@ export function createSweepMounts({
   work,
   agent,
   listContainers,
+  listRuns,
   keepReleases,
   deploymentsInUse,
 }: SweepMountsDeps): SweepMounts {
@@ -45,6 +48,7 @@ export function createSweepMounts({
     const folders = await mounts.list();
     const inUseBefore = deploymentsInUse.keys();
     const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases());
+    for (const { labels } of await listRuns(signal)) kept.add(labels[LABELS.run] ?? '');
     for (const folder of folders) {
       const { deploymentId } = folder;
       if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder)))
@@ -63,7 +67,8 @@ export function keptDeployments(
   const kept = new Set(containers.map((c) => c.labels[LABELS.deployment] ?? ''));
   for (const project of new Set(containers.map((c) => c.labels[LABELS.project]))) {
     const newest = folders
-      .filter((f) => f.owner?.project_id === project)
+      // The folder of a run has generation 0: it is no release to roll back to.
+      .filter((f) => f.owner?.project_id === project && (f.owner?.generation ?? 0) > 0)
       .sort((a, b) => (b.owner?.generation ?? 0) - (a.owner?.generation ?? 0))
       .slice(0, keepReleases);
     for (const { deploymentId } of newest) kept.add(deploymentId);

@@ -27,7 +27,7 @@ import {
 import { userIdOf } from './image-user.ts';
 import { pullImage } from './pull-image.ts';
 import type { RegistryCredentials } from './registry-credentials.ts';
-import { runContainer } from './run-container.ts';
+import { createCommand, runContainer } from './run-container.ts';
 
 export type DockerDeps = {
   engine: EngineClient;
@@ -43,6 +43,7 @@ export function createDocker({ engine, credentials }: DockerDeps): Docker {
     userOf: (image, user, labels, signal) => userIdOf(engine, image, user, labels, signal),
     pull: (ref, options) => pullImage(engine, credentials, ref, options),
     run: (spec, signal) => runContainer(engine, spec, signal),
+    createCommand: (spec, signal) => createCommand(engine, spec, signal),
     hostPort: (id, containerPort, signal) => publishedPort(engine, id, containerPort, signal),
     async waitExit(id, signal) {
       await engine.call('POST /containers/{id}/wait', { params: { id }, signal, timeoutMs: null });

@@ -57,15 +57,13 @@ export type Image = {
  */
 export type Mount = { source: string; target: string; readonly: boolean };
 
-export type RunSpec = {
+/** A container without a port. */
+export type ContainerSpec = {
   name: string;
   image: string;
-  containerPort: number;
   mounts: readonly Mount[];
   /** Id of the network; null for the engine's default network. */
   network: string | null;
-  publishIp: string | undefined;
-  hostPort: number;
   labels: Record<string, string>;
   env: Record<string, string>;
   /** Secret variables, which are never written to disk. They override `env`. */
@@ -78,6 +76,14 @@ export type RunSpec = {
   logMaxSize: string;
   logMaxFiles: number;
 };
+/** A container that serves on a port. */
+export type RunSpec = ContainerSpec & {
+  containerPort: number;
+  publishIp: string | undefined;
+  hostPort: number;
+};
+/** A container that executes a command, which replaces ENTRYPOINT and CMD of the image. */
+export type CommandSpec = ContainerSpec & { command: readonly string[] };
 
 export type PullOptions = {
   signal: AbortSignal;
@@ -134,6 +140,11 @@ export type Docker = {
    * container_start_failed; a container that did not start can remain.
    */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
+  /**
+   * Creates a container for a command and returns its id, without starting it. Throws TaskFailure
+   * container_start_failed.
+   */
+  createCommand(spec: CommandSpec, signal: AbortSignal): Promise<string>;
   /** Returns the host port; null if no port is published. */
   hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
   /** Resolves when the container has exited. */

@@ -321,6 +321,7 @@ export interface EngineApi {
     Env?: string[];
     Cmd?: string[];
     Image?: string;
+    Entrypoint?: string[];
     Labels?: {
       [key: string]: string;
     };

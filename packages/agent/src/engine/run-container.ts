@@ -1,7 +1,7 @@
 /** Creates and starts a container of a deployment. */
 import { failPoint } from '@berth/kit/fail-point';
 import { classify, MACHINE_FAILURES, outputTail, TaskFailure } from '../failures.ts';
-import type { Mount, RunSpec } from './docker.ts';
+import type { CommandSpec, ContainerSpec, Mount, RunSpec } from './docker.ts';
 import { type CallOptions, type EngineClient, EngineError } from './engine-client.ts';
 import { startHint } from './start-failures.ts';
 
@@ -32,6 +32,28 @@ export async function runContainer(
       failPoint('run.during'),
     ]);
     await failPoint('run.after');
+    return id;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw late.aborted ? tooLate() : startFailure(error);
+  }
+}
+
+/** Creates a container for a command and returns its id, without starting it. */
+export async function createCommand(
+  engine: EngineClient,
+  spec: CommandSpec,
+  signal: AbortSignal,
+): Promise<string> {
+  const body = commandBody(spec);
+  const late = AbortSignal.timeout(TIMEOUT_MS);
+  try {
+    const { Id: id } = await engine.call('POST /containers/create', {
+      query: { name: spec.name },
+      body,
+      signal: AbortSignal.any([signal, late]),
+      timeoutMs: null,
+    });
     return id;
   } catch (error) {
     signal.throwIfAborted();
@@ -75,16 +97,32 @@ function startFailure(error: unknown): unknown {
 /** Returns the request body. Exported for tests. */
 export function createBody(spec: RunSpec): CreateBody {
   const port = `${spec.containerPort}/tcp`;
+  const body = containerBody(spec);
+  return {
+    ...body,
+    ExposedPorts: { [port]: {} },
+    HostConfig: {
+      ...body.HostConfig,
+      PortBindings: {
+        [port]: [{ HostIp: spec.publishIp ?? '', HostPort: String(spec.hostPort) }],
+      },
+    },
+  };
+}
+
+/** Returns the request body of a command. With an entry point, the engine ignores the image's CMD. */
+export function commandBody(spec: CommandSpec): CreateBody {
+  const [program = '', ...args] = spec.command;
+  return { ...containerBody(spec), Entrypoint: [program], Cmd: args };
+}
+
+function containerBody(spec: ContainerSpec): CreateBody {
   return {
     Image: spec.image,
     Env: environmentOf(spec),
     Labels: spec.labels,
-    ExposedPorts: { [port]: {} },
     HostConfig: {
       NetworkMode: spec.network ?? 'default',
-      PortBindings: {
-        [port]: [{ HostIp: spec.publishIp ?? '', HostPort: String(spec.hostPort) }],
-      },
       Mounts: spec.mounts.map(mountOf),
       // Use no init process, as plain docker does. An init process would send the stop signal to
       // the entrypoint only: a script without `exec` dies of the signal, and its program is killed
@@ -104,7 +142,7 @@ export function createBody(spec: RunSpec): CreateBody {
 }
 
 /** Sets the swap limit too: by default, the engine allows as much swap as memory. */
-const limitsOf = ({ pidsLimit, memoryBytes, cpus }: RunSpec) => ({
+const limitsOf = ({ pidsLimit, memoryBytes, cpus }: ContainerSpec) => ({
   PidsLimit: pidsLimit,
   Memory: memoryBytes ?? 0,
   MemorySwap: memoryBytes ?? 0,
@@ -112,7 +150,7 @@ const limitsOf = ({ pidsLimit, memoryBytes, cpus }: RunSpec) => ({
 });
 
 /** The engine resolves the names as `docker run --device` does. */
-const devicesOf = ({ devices }: RunSpec) =>
+const devicesOf = ({ devices }: ContainerSpec) =>
   devices.length === 0 ? {} : { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: [...devices] }] };
 
 const mountOf = ({ source, target, readonly }: Mount) => ({
@@ -126,7 +164,7 @@ const mountOf = ({ source, target, readonly }: Mount) => ({
  * Returns the environment, which is sent in the request body and never appears in argv, a file or a
  * log.
  */
-function environmentOf({ env, secretEnv }: RunSpec): string[] {
+function environmentOf({ env, secretEnv }: ContainerSpec): string[] {
   return Object.entries({ ...env, ...secretEnv }).map(([name, value]) => {
     const variable = `${name}=${value}`;
     if (Buffer.byteLength(variable) + 1 <= MAX_ENV_STRING) return variable;

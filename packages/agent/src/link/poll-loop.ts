@@ -35,7 +35,7 @@ export type TaskLoopDeps = {
    * Maximum numbers of concurrent tasks. Retirements and copies mostly wait (a drain can take an
    * hour), so they have separate limits.
    */
-  limits: { build: number; retire: number; sync: number; other: number };
+  limits: { build: number; retire: number; sync: number; run: number; other: number };
   /** Called with each answer: a tag if the control plane requests logs, else null. */
   onLogsWanted?: (tag: string | null) => void;
   /** Called with each answer: the ids of exec sessions that wait for this node, else null. */
@@ -49,6 +49,8 @@ export type TaskLoopDeps = {
   onLost: () => void;
   /** Called once, with the first list, before any of its tasks starts. */
   onFirstList: (tasks: readonly Task[]) => Promise<void>;
+  /** Called with each list, before its tasks start. */
+  onList?: (tasks: readonly Task[]) => void;
   hold?: PollHold;
   pollMs?: number;
   /** `checkOpenTasks` trusts a list that is younger than this, in ms. */
@@ -204,6 +206,7 @@ async function pollOnce(polling: Polling, nodeId: string, signal: AbortSignal): 
       polling.isFirstList = false;
       await polling.onFirstList(polling.listed.tasks);
     }
+    polling.onList?.(polling.listed.tasks);
     applyList(polling);
   }
   // The control plane does not support long polls: wait until the next poll is due.
@@ -286,7 +289,7 @@ type LimitKind = keyof TaskLoopDeps['limits'];
 
 function limitOf({ kind }: Task): LimitKind {
   if (kind === 'move') return 'sync';
-  return kind === 'build' || kind === 'retire' || kind === 'sync' ? kind : 'other';
+  return kind === 'deploy' || kind === 'look' || kind === 'clean' ? 'other' : kind;
 }
 
 const runningOf = ({ runs }: Polling, kind: LimitKind): number =>

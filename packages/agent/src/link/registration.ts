@@ -12,6 +12,7 @@ import type { Labels } from '@berth/wire/machine';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
+import { CAN_CONFIG_FILE } from '@berth/wire/task';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from '../engine/engine-status.ts';
@@ -242,6 +243,7 @@ const BUILDER_CAPABILITIES = [
   GIT_ACCESS,
   BUILD_SETTINGS,
   GIT_LFS,
+  CAN_CONFIG_FILE,
   LOOK_CAPABILITY,
   REPOSITORY_LOOK_CAPABILITY,
 ];

@@ -66,12 +66,12 @@ export type SecretFiles = {
 };
 
 /**
- * Returns the name of the folder of a container: the id of its instance, or of its deployment for
- * the first instance. Two containers of one deployment can run on this node, with secrets of
+ * Returns the name of the folder of a container: the id of its instance or run, or of its
+ * deployment for the first instance. Two containers of one deployment can run on this node, with secrets of
  * different times.
  */
 export const ownerOf = (labels: Readonly<Record<string, string>>): string =>
-  labels[LABELS.instance] ?? labels[LABELS.deployment] ?? '';
+  labels[LABELS.instance] ?? labels[LABELS.run] ?? labels[LABELS.deployment] ?? '';
 
 const TARGET = '/run/secrets';
 /** File name suffix of the encrypted copies. */
@@ -213,9 +213,11 @@ async function clean({ folder, copies, docker, inUse }: Store): Promise<void> {
   // Read this before asking the engine: a task can end meanwhile, with its container missing in the
   // answer.
   const busy = inUse.keys();
-  const containers = new Set(
-    (await docker.list({ [LABELS.deployment]: null })).map((c) => ownerOf(c.labels)),
-  );
+  const lists = await Promise.all([
+    docker.list({ [LABELS.deployment]: null }),
+    docker.list({ [LABELS.run]: null }),
+  ]);
+  const containers = new Set(lists.flat().map((c) => ownerOf(c.labels)));
   for (const deployment of deployments) {
     const name = deployment.replace(/\.new$/, '');
     if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;

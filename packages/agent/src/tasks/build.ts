@@ -5,13 +5,15 @@
 import { join } from 'node:path';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import type { LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
+import type { ConfigFile, ConfigFileAnswer, LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
 import type { Build, Built } from '../build/buildx.ts';
+import { readConfigFile } from '../build/config-file.ts';
 import type { Clone, Cloned } from '../git/clone.ts';
 import { findContext, findDockerfile } from '../build/dockerfile.ts';
 import type { Images } from '../disk/old-images.ts';
 import type { KeepRoom } from '../disk/keep-room.ts';
 import type { BuildDigests } from '../build/build-digests.ts';
+import { TaskFailure } from '../failures.ts';
 import type { Workspaces } from '../state/workspace.ts';
 import { type Handler, nothingToDiscard, type TaskContext, traced } from './task.ts';
 
@@ -23,7 +25,16 @@ export type BuildDeps = {
   keepRoom: KeepRoom;
   buildTimeoutMs: number;
   digests: BuildDigests;
+  checkConfig: CheckConfig;
 };
+
+/** Sends berth.toml. Returns null if the control plane does not know the request. */
+export type CheckConfig = (
+  taskId: string,
+  lease: string,
+  file: ConfigFile,
+  signal: AbortSignal,
+) => Promise<ConfigFileAnswer | null>;
 
 /** The labels are the same in each build of a commit, so they do not invalidate the build cache. */
 const LABELS = {
@@ -37,14 +48,16 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const { payload } = task;
       const source = join(dir, 'source');
       const cloned = await cloneSource(deps, payload, context, source);
-      const dockerfile = await findDockerfile(source, payload.dockerfile_path);
       const buildContext = await findContext(source, payload.build_context ?? '.');
+      const configured = await configure(deps, task, context, buildContext);
+      const dockerfile = await findDockerfile(source, configured.payload.dockerfile_path);
       const tag = `${payload.image_repository}:${cloned.sha}`;
       const release = deps.images.protect(tag);
       try {
         const work = { dir, tag, sha: cloned.sha, dockerfile, buildContext };
-        const built = await buildAndPush(deps, payload, context, work);
-        return { report: reportOf(tag, cloned, built), discard: nothingToDiscard };
+        const built = await buildAndPush(deps, configured.payload, context, work);
+        const report = { ...reportOf(tag, cloned, built), ...configured.report };
+        return { report, discard: nothingToDiscard };
       } finally {
         release();
         deps.images.cleanLater(payload.image_repository);
@@ -53,6 +66,40 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
 }
 
 type Payload = TaskOf<'build'>['payload'];
+
+/**
+ * Reads berth.toml, if the control plane asks for it, and lets the control plane check it before the
+ * build. Returns the payload with the build settings of the file.
+ */
+async function configure(
+  { checkConfig }: BuildDeps,
+  { id, payload }: TaskOf<'build'>,
+  { lease, signal, logStep }: TaskContext,
+  buildContext: string,
+): Promise<{ payload: Payload; report: Pick<TaskReport, 'config_file'> }> {
+  const { config_file: name } = payload;
+  if (name === undefined || lease === undefined) return { payload, report: {} };
+  const config_file = await readConfigFile(buildContext, payload.build_context ?? '.', name);
+  if (config_file === null) return { payload, report: {} };
+  const answer = await checkConfig(id, lease, config_file, signal);
+  if (answer === null) {
+    logStep('config', `the control plane is of an earlier version: it ignores ${config_file.file}`);
+    return { payload, report: {} };
+  }
+  if (answer.problem !== null) throw new TaskFailure('config_invalid', answer.problem);
+  logStep('config', `read ${config_file.file}`);
+  const { dockerfile_path, build_target, build_args } = answer;
+  const { build_target: _, ...rest } = payload;
+  return {
+    payload: {
+      ...rest,
+      dockerfile_path,
+      build_args,
+      ...defined({ build_target: build_target ?? undefined }),
+    },
+    report: { config_file },
+  };
+}
 
 async function cloneSource(
   { clone }: BuildDeps,

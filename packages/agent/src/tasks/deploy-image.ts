@@ -18,8 +18,10 @@ export type ImageDeps = {
   arch: () => string;
 };
 
+type NamedImage = Pick<DeployTask['payload'], 'image' | 'image_tag' | 'image_digest'>;
+
 /** Returns the image's name under the registry’s address at build time. */
-export const earlierName = ({ image, image_tag, image_digest }: DeployTask['payload']): string =>
+export const earlierName = ({ image, image_tag, image_digest }: NamedImage): string =>
   image_digest === null ? image : `${repositoryOf(image_tag)}@${image_digest}`;
 
 /**
@@ -27,8 +29,8 @@ export const earlierName = ({ image, image_tag, image_digest }: DeployTask['payl
  * since the pull.
  */
 export async function nameOnNode(
-  docker: ImageDeps['docker'],
-  payload: DeployTask['payload'],
+  docker: Pick<ImageDeps['docker'], 'imageConfig'>,
+  payload: NamedImage,
   { signal, logStep }: TaskContext,
 ): Promise<string> {
   const [name, earlier] = [payload.image, earlierName(payload)];

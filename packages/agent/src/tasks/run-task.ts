@@ -279,6 +279,7 @@ const contextOf = (run: Run, { claim, redact, shipper, progress }: Attempt): Tas
   git: claim.git ?? null,
   secrets: claim.secrets ?? [],
   secretsDigest: claim.secrets_digest ?? null,
+  loggedUntil: claim.logged_until ?? null,
   signal: run.work.signal,
   log: (line) => shipper.push(line),
   room: shipper.room,
@@ -312,6 +313,9 @@ async function deliver(
       ...defined({ notes: notes.length === 0 ? undefined : notes }),
     });
     run.reportedEnd = endOf(product.report);
+    await product.accepted?.().catch((err: unknown) => {
+      log.warn({ err }, 'cleaning up after a reported task failed; will retry later');
+    });
     await failPoint('agent.report.after', () => task.kind);
   } catch (error) {
     if (life.signal.aborted) throw error;
@@ -417,6 +421,8 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
       return handlers.deploy(task, context);
     case 'retire':
       return handlers.retire(task, context);
+    case 'run':
+      return handlers.run(task, context);
     case 'sync':
       return handlers.sync(task, context);
     case 'look':

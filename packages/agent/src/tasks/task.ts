@@ -29,6 +29,11 @@ export type TaskContext = {
   secrets: readonly ClaimedSecret[];
   /** Digest that changes with the name or value of any secret; null without secrets. */
   secretsDigest: string | null;
+  /**
+   * Set for a run: the engine's time of the last line of the command that the control plane has;
+   * null: none.
+   */
+  loggedUntil?: string | null;
   /** Reports the progress of dataset copies. Only the newest report is sent. */
   progress(datasets: readonly CopyProgress[]): void;
   /**
@@ -68,6 +73,8 @@ export type Product = {
    * Undoes the work if the control plane refuses the report because another attempt has the task.
    */
   discard(): Promise<void>;
+  /** Called after the control plane has accepted the report. */
+  accepted?(): Promise<void>;
 };
 
 /**

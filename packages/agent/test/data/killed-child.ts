@@ -25,6 +25,7 @@ armFailPoints(failPoints(order.points));
 const data = await createDatasetParts({
   client: createClient({ baseUrl: order.plane }),
   storage: createStorage({ root: order.root, maxStorage: order.maxStorage, inherit, log }),
+  listRuns: async () => [],
   listContainers: async () => [],
   log,
   root: order.root,

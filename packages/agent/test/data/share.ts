@@ -27,6 +27,7 @@ import {
   type TreeTotals,
   walkTree,
 } from '@berth/wire/tree';
+import { LABELS } from '@berth/wire/vocabulary';
 import {
   createDatasetParts,
   type DatasetParts,
@@ -183,6 +184,7 @@ export async function startSite(
   const data = await createDatasetParts({
     client: createClient({ baseUrl: share.plane.url }),
     storage,
+    listRuns: async () => containers.filter((c) => c.labels[LABELS.run] !== undefined),
     listContainers: async (labels) =>
       containers.filter((c) => Object.entries(labels).every(([k, v]) => c.labels[k] === v)),
     log: silentLogger(),

@@ -54,7 +54,7 @@ beforeEach(async () => {
         },
       };
     },
-    limits: { build: 2, retire: 50, sync: 50, other: 8 },
+    limits: { build: 2, retire: 50, sync: 50, run: 2, other: 8 },
     onUnknownNode: () => void (unknownCount += 1),
     onLost: () => void (lostCount += 1),
     onFirstList: async () => void (firstLists += 1),

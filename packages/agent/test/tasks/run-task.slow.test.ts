@@ -40,6 +40,7 @@ function start(build: Handler<'build'>): { state: TaskState; run: TaskRun } {
     look: none,
     clean: none,
     move: none,
+    run: none,
   };
   return {
     state,
@@ -265,6 +266,7 @@ it('an unknown kind of task is reported as failed', async () => {
       look: none,
       clean: none,
       move: none,
+      run: none,
     },
     log: silentLogger(),
   });

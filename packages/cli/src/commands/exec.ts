@@ -84,7 +84,10 @@ async function use(cli: Cli, connection: Connection, tty: boolean): Promise<void
   try {
     const end = await connection.ended;
     if (end.type === 'error') throw refused('exec_ended', end.message);
-    cli.exit(end.code);
+    if (end.code !== EXIT.done)
+      throw new CliError(end.code, 'exited', `the command ended with exit ${end.code}`, {
+        shown: true,
+      });
   } catch (error) {
     if (interrupted.aborted)
       throw new CliError(EXIT.interrupted, 'interrupted', 'interrupted', { shown: true });

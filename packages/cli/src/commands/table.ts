@@ -20,6 +20,7 @@ import { MCP_COMMANDS } from './mcp.ts';
 import { METRICS_COMMANDS } from './metrics.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { RIGHTS_COMMANDS } from './rights.ts';
+import { RUN_COMMANDS } from './runs.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 import { TOKEN_COMMANDS } from './token.ts';
 import { TUNNEL_COMMANDS } from './tunnel.ts';
@@ -30,6 +31,7 @@ export const COMMANDS: readonly Command[] = [
   ...DEPLOY_COMMANDS,
   ...LIFECYCLE_COMMANDS,
   ...INSTANCE_COMMANDS,
+  ...RUN_COMMANDS,
   ...EXEC_COMMANDS,
   ...TUNNEL_COMMANDS,
   ...STATUS_COMMANDS,
@@ -54,6 +56,7 @@ export const COMMANDS: readonly Command[] = [
 export const NOUNS: Readonly<Record<string, string>> = {
   context: 'Addresses to which you signed in',
   deployment: 'Deployments: list, show, watch',
+  runs: 'Runs of commands: list, show, logs, cancel',
   project: 'Projects: list, create, show, edit, delete',
   'project members': 'Who may see a project, besides admins',
   env: 'Environment variables of a project',

@@ -84,6 +84,7 @@ async function whatServes(cli: Cli, d: Deployment): Promise<string> {
 
 /** Error codes of failures that a new commit fixes. */
 const IN_REPOSITORY = [
+  'config_invalid',
   'dockerfile_missing',
   'dockerfile_outside',
   'build_step_failed',

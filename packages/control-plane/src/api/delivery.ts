@@ -6,6 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
+import type { RunPayload } from '@berth/wire/run-payload';
 import { CAN_SECRETS } from '@berth/wire/secret';
 import type { BuildPayload, ClaimedSecret, DeployPayload, TaskClaim } from '@berth/wire/task';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -55,14 +56,15 @@ export function createDelivery(deps: Deps): SecretDeliveries {
    */
   async function valuesOf(task: TaskRecord): Promise<Values | null> {
     const pins = pinsOf(task);
-    if (pins.length === 0 || task.project_id === null) return null;
+    const projectId = projectOf(task);
+    if (pins.length === 0 || projectId === null) return null;
     const scope = task.kind === 'build' ? 'build' : 'run';
     const sealed = await deps.secrets.sealed(
-      task.project_id,
+      projectId,
       pins.map(({ name }) => name),
     );
     const scopedSecrets = sealed.filter((s) => s.scope === scope);
-    const project = scopedSecrets.length === 0 ? null : await vault.of(task.project_id);
+    const project = scopedSecrets.length === 0 ? null : await vault.of(projectId);
     return {
       secrets: scopedSecrets.map(({ name, sealed }) => ({
         name,
@@ -136,10 +138,14 @@ export function createDelivery(deps: Deps): SecretDeliveries {
   };
 }
 
+/** The row of a `run` task names no project, because no plan decides about it. */
+const projectOf = ({ kind, payload, project_id }: TaskRecord): string | null =>
+  kind === 'run' ? (payload as RunPayload).project_id : project_id;
+
 type Pin = { name: string; as?: ClaimedSecret['as'] };
 const pinsOf = ({ kind, payload }: TaskRecord): readonly Pin[] =>
-  kind === 'build' || kind === 'deploy'
-    ? ((payload as BuildPayload | DeployPayload).secrets ?? [])
+  kind === 'build' || kind === 'deploy' || kind === 'run'
+    ? ((payload as BuildPayload | DeployPayload | RunPayload).secrets ?? [])
     : [];
 
 /** Returns a digest of the fingerprints. They are HMACs, so the digest reveals nothing. */

@@ -13,6 +13,7 @@ import { type NameStores, namesIn } from './names.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
 import type { NotificationStore } from '../domain/notifications/notifications.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
+import { noRun, type RunStore } from '../domain/runs/run-store.ts';
 
 /** Error text for a missing notification, and for one that the caller cannot see. */
 export const NO_NOTIFICATION = 'no notification has this id or name';
@@ -21,6 +22,7 @@ export type RightsStores = NameStores & {
   projects: Pick<ProjectStore, 'guarded' | 'visible'>;
   notifications: Pick<NotificationStore, 'get'>;
   deployments: Pick<DeploymentStore, 'projectOf'>;
+  runs: Pick<RunStore, 'projectOf'>;
 };
 
 /**
@@ -45,12 +47,22 @@ export function rightsOn(row: Route, stores: RightsStores): CheckRights {
     return role;
   }
 
+  async function roleInRun(id: string, caller: Caller): Promise<Role> {
+    if (seesAll(caller.access)) return caller.role;
+    const project = await stores.runs.projectOf(id);
+    const role = project === null ? null : roleIn(project, caller);
+    if (role === null) throw new DomainError('not_found', noRun(id));
+    return role;
+  }
+
+  function roleFor(id: string, caller: Caller, named: Role): Promise<Role> | Role {
+    if (row.scope === 'deployment') return roleInDeployment(id, caller);
+    return row.scope === 'run' ? roleInRun(id, caller) : named;
+  }
+
   return async ({ params, query }, caller) => {
     const named = (await resolve?.(params, query, caller)) ?? caller.role;
-    const role =
-      row.scope === 'deployment'
-        ? await roleInDeployment((params as { id: string }).id, caller)
-        : named;
+    const role = await roleFor((params as { id: string }).id, caller, named);
     if (!atLeast(role, who))
       throw new DomainError(
         'forbidden',

@@ -7,6 +7,7 @@ import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
 import formats from 'ajv-formats';
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
+import { fieldName, pointerParts, ruleText, VARIABLE_NAME } from '@berth/wire/field-rules';
 import type { FieldProblem } from '../domain/platform/errors.ts';
 
 const COMMON = {
@@ -101,33 +102,8 @@ function withoutBranches(errors: readonly ErrorObject[]): ErrorObject[] {
   });
 }
 
-const PATTERNS: Record<string, { rule: string; message: string }> = {
-  '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$': {
-    rule: 'dns_label',
-    message:
-      'must be a DNS label: lower-case letters, digits and dashes, beginning and ending with a ' +
-      'letter or digit',
-  },
-  '^([0-9a-f]{40}|[0-9a-f]{64})$': {
-    rule: 'commit_id',
-    message: 'must be a full commit id: 40 (or 64) lower-case hexadecimal digits',
-  },
-  '^sha256:[0-9a-f]{64}$': {
-    rule: 'digest',
-    message: 'must be “sha256:” and 64 lower-case hexadecimal digits',
-  },
-  '^[A-Za-z0-9_-]+$': { rule: 'id', message: 'is not an id: letters, digits, “_” and “-” only' },
-  '^[^@\\s]+@[^@\\s]+$': { rule: 'email', message: 'must be an e-mail address' },
-  '^/[!-~]*$': { rule: 'path', message: 'must begin with “/” and contain no spaces' },
-  '^/': { rule: 'absolute', message: 'must begin with “/”' },
-};
-
-const FORMATS: Record<string, string> = {
-  'date-time': 'must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z',
-};
-
 function describe(error: ErrorObject, part: string): FieldProblem {
-  const field = fieldName(error.instancePath);
+  const field = fieldName(pointerParts(error.instancePath));
   const childField = (name: string): string => (field === '' ? name : `${field}.${name}`);
   const params = error.params as Record<string, unknown>;
   const fieldOrPart = field === '' ? part : field;
@@ -144,13 +120,7 @@ function describe(error: ErrorObject, part: string): FieldProblem {
         (error.parentSchema as { patternProperties?: unknown } | undefined)?.patternProperties !==
         undefined;
       return isMap
-        ? {
-            field: name,
-            rule: 'env_name',
-            message:
-              'is not a valid name of a variable: use letters, digits and “_”, and do not ' +
-              'begin with a digit',
-          }
+        ? { field: name, ...VARIABLE_NAME }
         : {
             field: name,
             rule: 'unknown_field',
@@ -160,111 +130,10 @@ function describe(error: ErrorObject, part: string): FieldProblem {
                 : 'is not a field of this request',
           };
     }
-    case 'type':
-      return { field: fieldOrPart, rule: 'type', message: `must be ${typeNames(params['type'])}` };
-    case 'enum':
-      return {
-        field: fieldOrPart,
-        rule: 'enum',
-        message: `must be one of ${(params['allowedValues'] as unknown[]).join(', ')}`,
-      };
-    case 'pattern':
-      return {
-        field: fieldOrPart,
-        ...(PATTERNS[String(params['pattern'])] ?? {
-          rule: 'pattern',
-          message: `must match ${String(params['pattern'])}`,
-        }),
-      };
-    case 'format':
-      return {
-        field: fieldOrPart,
-        rule: String(params['format']),
-        message:
-          FORMATS[String(params['format'])] ?? `must have the format ${String(params['format'])}`,
-      };
-    case 'minLength':
-      return {
-        field: fieldOrPart,
-        rule: 'min_length',
-        message:
-          params['limit'] === 1
-            ? 'must not be empty'
-            : `must have at least ${String(params['limit'])} characters`,
-      };
-    case 'maxLength':
-      return {
-        field: fieldOrPart,
-        rule: 'max_length',
-        message: `must not have more than ${String(params['limit'])} characters`,
-      };
-    case 'minimum':
-      return {
-        field: fieldOrPart,
-        rule: 'minimum',
-        message: `must be at least ${String(params['limit'])}`,
-      };
-    case 'maximum':
-      return {
-        field: fieldOrPart,
-        rule: 'maximum',
-        message: `must be at most ${String(params['limit'])}`,
-      };
-    case 'minProperties':
-      return {
-        field: fieldOrPart,
-        rule: 'min_properties',
-        message: 'must name at least one field',
-      };
-    case 'maxProperties':
-      return {
-        field: fieldOrPart,
-        rule: 'max_properties',
-        message: `must not have more than ${String(params['limit'])} entries`,
-      };
-    case 'minItems':
-      return {
-        field: fieldOrPart,
-        rule: 'min_items',
-        message: `must have at least ${String(params['limit'])} entries`,
-      };
-    case 'maxItems':
-      return {
-        field: fieldOrPart,
-        rule: 'max_items',
-        message: `must not have more than ${String(params['limit'])} entries`,
-      };
     default:
-      return { field: fieldOrPart, rule: error.keyword, message: error.message ?? 'is not valid' };
+      return { field: fieldOrPart, ...ruleText(error) };
   }
 }
-
-/**
- * Converts a JSON pointer (RFC 6901) to a field name: `/datasets/0/mount_path` ->
- * `datasets[0].mount_path`.
- */
-function fieldName(pointer: string): string {
-  return pointer
-    .split('/')
-    .slice(1)
-    .map((s) => s.replaceAll('~1', '/').replaceAll('~0', '~'))
-    .reduce((name, s) => {
-      if (/^\d+$/.test(s)) return `${name}[${s}]`;
-      return name === '' ? s : `${name}.${s}`;
-    }, '');
-}
-
-const TYPES: Record<string, string> = {
-  string: 'text',
-  integer: 'a whole number',
-  number: 'a number',
-  boolean: 'true or false',
-  object: 'an object',
-  array: 'a list',
-  null: 'null',
-};
-const typeNames = (type: unknown): string =>
-  (Array.isArray(type) ? type : [type]).map((t) => TYPES[String(t)] ?? String(t)).join(' or ');
 
 /**
  * Finds NUL characters in text from a person. PostgreSQL cannot store them, and no program accepts

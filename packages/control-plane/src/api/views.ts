@@ -43,6 +43,8 @@ import type {
   AuditRecord,
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
+import { withConfig } from '../domain/projects/config-file.ts';
+import type { ConfiguredRelease } from '../domain/projects/project-store.ts';
 import { labelsOfNode } from '../domain/nodes/machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
@@ -77,13 +79,20 @@ export const certificateView = (certificate: HostCertificate | null): Certificat
 
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
+export type ProjectContext = {
+  certificate: HostCertificate | null;
+  /** The release whose settings come from berth.toml in part. */
+  configured?: ConfiguredRelease | null;
+};
+
 export function projectView(
-  p: ProjectRecord,
+  stored: ProjectRecord,
   runningId: string | null,
   role: Role,
   settings: ViewSettings,
-  certificate: HostCertificate | null,
+  { certificate, configured = null }: ProjectContext,
 ): Project {
+  const p = withConfig(stored, configured);
   const {
     flow_version: _v,
     secrets_version: _s,
@@ -104,6 +113,7 @@ export function projectView(
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
     stopped: stopped_at !== null,
     running_deployment_id: runningId,
+    config: configured?.config ?? null,
     certificate: certificateView(certificate),
     deleting: deleting_at !== null,
     created_at: time(created_at),
@@ -306,6 +316,7 @@ export const deploymentView = (
 ): Deployment => ({
   ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, context, settings),
   events: storyView(d, events),
+  config: d.config,
   placement: d.placement,
   instances: instancesView(d, instances),
   commit_status:

@@ -25,6 +25,7 @@ import { notificationRoutes } from './routes/notifications.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { repositoryLookRoutes } from './routes/repository-looks.ts';
+import { runRoutes } from './routes/runs.ts';
 import { runtimeLogRoutes } from './routes/runtime-logs.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
@@ -52,6 +53,7 @@ const GROUPS = [
   hookRoutes,
   eventRoutes,
   logRoutes,
+  runRoutes,
   runtimeLogRoutes,
   nodeFailoverRoutes,
   nodeRoutes,

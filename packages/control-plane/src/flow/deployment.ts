@@ -21,7 +21,7 @@ import { whyNotProject } from '@berth/wire/can';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Placement } from '@berth/wire/node';
 import { isScaledToZero } from '@berth/wire/project';
-import type { DeployPayload } from '@berth/wire/task';
+import type { DeployPayload, TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
@@ -33,14 +33,17 @@ import {
 } from '../domain/deployments/wait-reason.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import {
+  builtEarlier,
   builtOtherwise,
   commitNeeds,
+  configNeeds,
   ignoredSettings,
   type Need,
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
 import { isWanted, joiningName } from '../domain/deployments/instance.ts';
+import { applyConfigFile, originText } from '../domain/projects/config-file.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/data/mounts.ts';
@@ -511,6 +514,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
     ...commitNeeds(d),
+    ...configNeeds(facts.live.find((o) => o.status === 'running')),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null) return waitForBuilder(draft, d, choice);
@@ -528,6 +532,8 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
       'contract',
       `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`,
     );
+  const earlier = builtEarlier(choice.node);
+  if (earlier !== null) draft.addLine(d, 'contract', earlier);
 }
 
 /**
@@ -564,10 +570,16 @@ function buildReported(
     report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
   const other = otherCommit(draft, d, commit);
   if (other !== null) return fail(draft, d, failure('wrong_commit', other));
+  const configured = configure({ ...d, commit }, report, draft.facts.secrets);
+  if ('problem' in configured) return fail(draft, d, failure('config_invalid', configured.problem));
+  const { config } = configured;
+  if (config !== null)
+    draft.addLine(d, 'config', `${originText(config)} sets ${config.keys.join(', ')}`);
   draft.move(
     d,
     'built',
     {
+      ...configured,
       image_tag,
       image_digest: report.image_digest ?? null,
       image_arch: report.arch ?? null,
@@ -579,6 +591,23 @@ function buildReported(
     },
     `built and pushed as ${image_tag}`,
   );
+}
+
+/** Returns the settings of the release: those of the request, and over them those of its file. */
+function configure(
+  d: DeploymentRecord,
+  { config_file }: TaskReport,
+  secrets: Facts['secrets'],
+): Pick<DeploymentRecord, 'settings' | 'config'> | { problem: string } {
+  const unchanged = { settings: d.settings, config: null };
+  if (config_file === undefined) return unchanged;
+  const names = secrets.map(({ name }) => name);
+  const applied = applyConfigFile(config_file, d.settings, names);
+  if ('problem' in applied) return applied;
+  const { settings, keys } = applied;
+  return keys.length === 0
+    ? unchanged
+    : { settings, config: { file: config_file.file, commit: d.commit, keys } };
 }
 
 /**
@@ -1173,6 +1202,8 @@ function routeConfirmed(
   if (!leadsThere(draft, d, event)) return;
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
+  // The project was scaled to 0 during the switch.
+  const isPage = draft.facts.route?.stopped === true;
   if (old !== undefined)
     draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
   draft.move(
@@ -1182,7 +1213,7 @@ function routeConfirmed(
       finished_at: draft.facts.now,
       health: { status: 'healthy', since: draft.facts.now, detail: null },
     },
-    `live: ${servedBy(event.entry_points)} the new route` +
+    `live: ${servedBy(event.entry_points)} ${isPage ? 'the page of the project' : 'the new route'}` +
       (event.note === undefined
         ? ''
         : ` (Berth did not check whether the proxy reaches the node: ${event.note})`),

@@ -6,9 +6,10 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { ObservedContainer } from '@berth/wire/node';
-import type { TaskFacts, TaskReport } from '@berth/wire/task';
+import type { ConfigFile, ConfigFileAnswer, TaskFacts, TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
+import { applyConfigFile } from '../domain/projects/config-file.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type {
@@ -19,6 +20,7 @@ import type {
   TaskRecord,
 } from '../domain/platform/records.ts';
 import { checkRepositoryReport, isRepositoryLook } from '../domain/git/repository-looks.ts';
+import { runIdOf } from '../domain/runs/run-store.ts';
 import type { FlowStores } from './flow-stores.ts';
 import { isBehind } from './data.ts';
 import {
@@ -102,6 +104,11 @@ export type Driver = {
    */
   learned(taskId: string, leaseToken: string, facts: TaskFacts): Promise<void>;
   /**
+   * Checks the berth.toml of a build in progress and returns the settings of the build. Stores
+   * nothing: the report brings the file again. Throws not_found, stale_lease, task_over.
+   */
+  configFile(taskId: string, leaseToken: string, file: ConfigFile): Promise<ConfigFileAnswer>;
+  /**
    * Returns an unused id, for a record that must contain the id of a deployment before its request.
    */
   newId(): string;
@@ -180,6 +187,7 @@ export function createDriver(deps: DriverDeps): Driver {
     },
     report: (taskId, token, given) => report(deps, decider, { taskId, token, given }),
     learned: (taskId, token, facts) => learned(deps, decider, { taskId, token, facts }),
+    configFile: (taskId, token, file) => configFile(deps, { taskId, token, file }),
     observed: (node, at = node.last_seen_at) => observed(deps, decider, node, at),
     newId,
     redeploy: (deploymentId, input) => redeployRunning(deps, decider, deploymentId, input),
@@ -323,6 +331,7 @@ async function report(
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
   if (task.kind === 'clean') return reportClean(deps, task, input);
+  if (task.kind === 'run') return reportRun(deps, task, input);
   if (isRepositoryLook(task)) return reportRepositoryLook(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);
@@ -375,6 +384,29 @@ async function learned(
   });
 }
 
+async function configFile(
+  { stores }: DriverDeps,
+  { taskId, token, file }: { taskId: string; token: string; file: ConfigFile },
+): Promise<ConfigFileAnswer> {
+  const task = await stores.tasks.get(taskId);
+  checkLease(task, token);
+  const { deployment_id, project_id } = task;
+  if (!isOpenTask(task.status) || project_id === null || deployment_id === null)
+    throw new DomainError('task_over', `the task is already ${task.status}`);
+  const { live, secrets } = await stores.flow.facts(project_id);
+  const { settings } =
+    live.find(({ id }) => id === deployment_id) ?? (await stores.deployments.get(deployment_id));
+  const applied = applyConfigFile(
+    file,
+    settings,
+    secrets.map(({ name }) => name),
+  );
+  const isWrong = 'problem' in applied;
+  const { dockerfile_path, build_target, build_args } = isWrong ? settings : applied.settings;
+  const problem = isWrong ? applied.problem : null;
+  return { problem, dockerfile_path, build_target, build_args };
+}
+
 /** Handles the report of a `sync` task. The task belongs to a node and to no deployment. */
 async function reportSync(
   { stores, changes, now, telemetry }: DriverDeps,
@@ -421,6 +453,21 @@ async function reportClean(
   const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
   if (isOpenTask(task.status))
     telemetry?.emit({ what: 'task', kind: 'clean', end: answer.status, seconds });
+  return answer;
+}
+
+/** Handles the report of a `run` task, which no plan creates or ends. */
+async function reportRun(
+  { stores, changes, now, telemetry }: DriverDeps,
+  task: TaskRecord,
+  { taskId, token, given }: ReportInput,
+): Promise<{ status: TaskState }> {
+  const answer = await stores.runs.endTask(taskId, token, given, now());
+  // `work`: a run that was lost can start again.
+  changes.notify(`node:${task.node_id}`, `logs:${runIdOf(task)}`, 'work');
+  const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+  if (isOpenTask(task.status))
+    telemetry?.emit({ what: 'task', kind: 'run', end: answer.status, seconds });
   return answer;
 }
 

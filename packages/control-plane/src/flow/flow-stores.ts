@@ -9,6 +9,7 @@ import type { TaskStore } from '../domain/deployments/task-store.ts';
 import type { HookStore } from '../domain/git/hooks.ts';
 import type { RepositoryLookStore } from '../domain/git/repository-looks.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
+import type { RunStore } from '../domain/runs/run-store.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 
 export type FlowStores = {
@@ -23,4 +24,5 @@ export type FlowStores = {
   hooks: HookStore;
   cleanUps: CleanUpStore;
   repositoryLooks: RepositoryLookStore;
+  runs: RunStore;
 };

@@ -44,6 +44,7 @@ export function newDeployment(
       release !== null && reason === 'rollback'
         ? rolledBack({ settings, release, live }, project)
         : (release?.rolled_back ?? null),
+    config: release?.config ?? null,
     error: null,
     cancel_requested_at: null,
     commit: release?.commit ?? null,

@@ -23,6 +23,7 @@ import {
   REPLACED,
 } from '../domain/git/hooks.ts';
 import type { Facts, NodeFact } from '../domain/deployments/facts.ts';
+import { withConfig } from '../domain/projects/config-file.ts';
 import { refusalOf } from '../domain/nodes/placement.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
@@ -91,8 +92,8 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
     payload: {
       project_id: project.id,
       project: project.name,
-      ...lookedAt(project),
-      bases: project.watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
+      ...lookedAt(watched(facts)),
+      bases: watched(facts).watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
     },
   });
   draft.plan.push = {
@@ -141,6 +142,9 @@ const basesOf = ({ live }: Facts): string[] => [
 ];
 
 type Looked = Pick<LookPayload, 'git_url' | 'branch' | 'watch_paths'>;
+/** Returns the project’s settings; paths in berth.toml of the version that serves win. */
+const watched = ({ project, live }: Pick<Facts, 'project' | 'live'>): Looked =>
+  withConfig(project, live.find((d) => d.status === 'running') ?? null);
 const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({
   git_url,
   branch,
@@ -164,7 +168,7 @@ function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
     .filter(({ why }) => why !== null);
   const remaining = waiting.length - skipped.length;
   const looks = tasks.filter(
-    (t) => t.kind === 'look' && (remaining === 0 || !isPresent(t, project)),
+    (t) => t.kind === 'look' && (remaining === 0 || !isPresent(t, watched(facts))),
   );
   for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
   if (skipped.length + looks.length === 0) return null;
@@ -196,7 +200,7 @@ export function lookReported(
   const others = facts.tasks.filter((t) => t.id !== task.id);
   const outdated = judgedAgain(pushes, { ...facts, tasks: others });
   // The `look` task does not match the present settings: the remaining deliveries get a new task.
-  if (outdated !== null || !isPresent(task, facts.project))
+  if (outdated !== null || !isPresent(task, watched(facts)))
     return ended(outdated ?? createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
     const { code, message } = failureOf(report);
@@ -238,7 +242,7 @@ export function lookLost(
   const name = facts.nodes.find((n) => n.id === task.node_id)?.hostname ?? task.node_id;
   const text = `${name} ${LOSS_TEXTS[why]}`;
   const plan =
-    pushes === null || covered.length === 0 || !isPresent(task, facts.project)
+    pushes === null || covered.length === 0 || !isPresent(task, watched(facts))
       ? createDraft(facts, 'look').plan
       : lookFailed({ pushes, covered, why: text, isPassing: true, on: task.node_id }, facts);
   const lease =
@@ -287,7 +291,7 @@ const IS_STOPPED = 'the project is stopped; deploy it to start it with this comm
  * deploy.
  */
 function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
-  const { live, project } = facts;
+  const { live } = facts;
   const newest = live.at(-1);
   const short = tip.slice(0, 12);
   if (newest !== undefined && commitOf(newest) === tip)
@@ -300,12 +304,13 @@ function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
     };
   if (result.skip_mark !== null)
     return { reason: `the message of commit ${short} contains ${result.skip_mark}`, by: null };
-  if (project.watch_paths.length === 0 || live.length === 0) return null;
+  const { watch_paths } = watched(facts);
+  if (watch_paths.length === 0 || live.length === 0) return null;
   const isSame = (d: DeploymentRecord): boolean =>
     result.changes.find((c) => c.base === commitOf(d))?.changed === false;
   return live.every(isSame)
     ? {
-        reason: `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}`,
+        reason: `nothing under ${watch_paths.join(', ')} changed up to commit ${short}`,
         by: null,
       }
     : null;

@@ -3,6 +3,7 @@ import { defined } from '@berth/kit/defined';
 import { can } from '@berth/wire/can';
 import { ProjectPatch } from '@berth/wire/project';
 import { DomainError } from '../domain/platform/errors.ts';
+import { withConfig } from '../domain/projects/config-file.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { pathsOfRelease } from '../domain/data/mounts.ts';
 import type {
@@ -80,10 +81,10 @@ export function settingsFor(
 ): ProjectSettings {
   const present = settingsOfProject(project);
   if (release === null) return present;
-  const atOnce = Object.fromEntries(AT_ONCE.map((name) => [name, present[name]])) as Pick<
-    ProjectSettings,
-    (typeof AT_ONCE)[number]
-  >;
+  const ofFile = release.config?.keys ?? [];
+  const atOnce = Object.fromEntries(
+    AT_ONCE.filter((name) => !ofFile.includes(name)).map((name) => [name, present[name]]),
+  ) as Partial<ProjectSettings>;
   const own = settingsOfRelease(release);
   return { ...own, ...atOnce, processes: withCounts(own.processes, present.processes) };
 }
@@ -92,7 +93,7 @@ export function settingsFor(
 export const undeployedNames = (
   d: DeploymentRecord,
   project: ProjectRecord,
-): (keyof ProjectSettings)[] => differingNames(settingsOfRelease(d), project);
+): (keyof ProjectSettings)[] => differingNames(settingsOfRelease(d), withConfig(project, d));
 
 /**
  * Returns the names of the settings that need a deployment to take effect. A setting that a
@@ -126,7 +127,10 @@ export function rolledBack(
   return {
     from: live.generation,
     set_aside: Object.fromEntries(
-      differingNames(settings, project).map((name) => [name, digestOf(project[name])]),
+      differingNames(settings, withConfig(project, release)).map((name) => [
+        name,
+        digestOf(project[name]),
+      ]),
     ),
   };
 }

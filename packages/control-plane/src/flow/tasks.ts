@@ -1,7 +1,8 @@
 /** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
-import type { DeployPayload } from '@berth/wire/task';
+import { BERTH_TOML } from '@berth/wire/berth-toml';
+import { CAN_CONFIG_FILE, type DeployPayload } from '@berth/wire/task';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/nodes/build-needs.ts';
@@ -39,6 +40,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       }),
       dockerfile_path: d.settings.dockerfile_path,
       ...buildSettings(d.settings),
+      ...defined({
+        config_file: builder.capabilities?.includes(CAN_CONFIG_FILE) ? BERTH_TOML : undefined,
+      }),
       image_repository: `${platform.registryAddr}/${project.name}`,
       ...buildSecrets(draft.facts.secrets),
     },

@@ -31,6 +31,7 @@ import { deleteExpiredRows } from './expired-rows.ts';
 import { routeCollisions } from './route-collisions.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
+import { runs } from './runs.ts';
 import { scheduler } from './scheduler.ts';
 import { taskWatch } from './task-watch.ts';
 import { uptimeBeat } from './uptime-beat.ts';
@@ -51,6 +52,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: scheduler,
+  },
+  {
+    name: 'runs',
+    description: 'hands commands to nodes, and ends those that no node can execute',
+    periodMs: 1_000,
+    wokenBy: ['work'],
+    make: runs,
   },
   {
     name: 'instances',

@@ -10,6 +10,7 @@ import type { TaskStore } from '../domain/deployments/task-store.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { Telemetry } from '../domain/platform/telemetry.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
+import { runIdOf, type RunStore } from '../domain/runs/run-store.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
 
@@ -19,10 +20,14 @@ import type { Logger } from '@berth/kit/log';
  */
 const SILENT_MS = 90_000;
 
+/** How long the node of a lost lease can return and go on with its command. */
+const RETURN_MS = 10 * 60_000;
+
 export type Deps = {
   tasks: Pick<TaskStore, 'loseSync' | 'overdue'>;
   repositoryLooks: Pick<RepositoryLookStore, 'loseTask'>;
   cleanUps: Pick<CleanUpStore, 'loseTask'>;
+  runs: Pick<RunStore, 'loseTask'>;
   driver: Pick<Driver, 'advance' | 'lookLost'>;
   changes: Pick<Changes, 'notify'>;
   limits: Limits;
@@ -37,6 +42,7 @@ export const leaseReaper = ({
   tasks,
   repositoryLooks,
   cleanUps,
+  runs,
   driver,
   changes,
   limits,
@@ -73,6 +79,11 @@ export const leaseReaper = ({
           const offerUntil = times.uptime.at + limits.claimMs;
           if (await cleanUps.loseTask(task, why, at, offerUntil))
             changes.notify(`node:${task.node_id}`, 'work');
+        } else if (task.kind === 'run') {
+          // Only the agent of this node can tell whether the command started.
+          const offerUntil = times.uptime.at + RETURN_MS;
+          if (await runs.loseTask(task, why, at, offerUntil))
+            changes.notify(`node:${task.node_id}`, `logs:${runIdOf(task)}`, 'work');
         }
         // A sync task belongs to a node, so no deployment decides about it.
         else if (task.kind === 'sync' && (await tasks.loseSync(task, why, at)))

@@ -1,5 +1,5 @@
 /**
- * The log of a deployment: numbered lines. A batch that is sent twice is stored once. A log that
+ * The log of a deployment or a run: numbered lines. A batch that is sent twice is stored once. A log that
  * exceeds its limits loses its middle: the beginning shows the executed steps, and the end shows
  * why they failed.
  */
@@ -23,61 +23,94 @@ const MAX_SEQ = 2_147_483_647;
 
 type Source = Parameters<LogStore['append']>[1];
 
-export function createLogStore(db: Database, bounds: LogBounds = LOG_BOUNDS): LogStore {
-  return {
-    async append(deploymentId, source, lines, now) {
-      if (lines.length === 0) return 0;
-      return db.write(async (tx) => {
-        const deployment = await tx
-          .selectFrom('deployments')
-          .select('log_removed_at')
-          .where('id', '=', deploymentId)
-          .executeTakeFirst();
-        if (deployment === undefined)
-          throw new DomainError('not_found', 'the deployment does not exist');
-        // Refuses a batch that arrives after the log was removed: it would start a new log that
-        // reuses old line numbers.
-        if (deployment.log_removed_at !== null) return 0;
-        const head = await lockHead(tx, deploymentId);
-        const fresh = await unseen(tx, deploymentId, source, lines);
-        if (fresh.length === 0) return 0;
+/**
+ * Names of the tables of a log and of their key. The tables of all logs have the same columns, so
+ * the types are those of deployments.
+ */
+export type LogTables = {
+  lines: 'log_lines';
+  heads: 'log_heads';
+  marks: 'log_marks';
+  owner: 'deployment_id';
+};
+const DEPLOYMENT_LOGS: LogTables = {
+  lines: 'log_lines',
+  heads: 'log_heads',
+  marks: 'log_marks',
+  owner: 'deployment_id',
+};
 
-        let { last_seq: seq } = head;
-        const rows: NewRow<'log_lines'>[] = fresh.map((line) => ({
-          deployment_id: deploymentId,
-          seq: ++seq,
-          ...lineOf(line, now),
-        }));
-        await tx.insertInto('log_lines').values(rows).execute();
-        const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
-        const headAfter = { last_seq: seq, bytes, left_out: head.left_out };
-        const full = seq - head.left_out > bounds.lines || bytes > bounds.bytes;
-        await tx
-          .updateTable('log_heads')
-          .set(full ? await leaveOutMiddle(tx, deploymentId, bounds, headAfter, now) : headAfter)
-          .where('deployment_id', '=', deploymentId)
-          .execute();
-        await failPoint('logs.before');
-        return rows.length;
-      });
-    },
+export const createLogStore = (db: Database, bounds: LogBounds = LOG_BOUNDS): LogStore => ({
+  async append(deploymentId, source, lines, now) {
+    if (lines.length === 0) return 0;
+    return db.write(async (tx) => {
+      const deployment = await tx
+        .selectFrom('deployments')
+        .select('log_removed_at')
+        .where('id', '=', deploymentId)
+        .executeTakeFirst();
+      if (deployment === undefined)
+        throw new DomainError('not_found', 'the deployment does not exist');
+      // Refuses a batch that arrives after the log was removed: it would start a new log that
+      // reuses old line numbers.
+      if (deployment.log_removed_at !== null) return 0;
+      const batch = { source, lines, now };
+      return (await appendLines(tx, DEPLOYMENT_LOGS, deploymentId, batch, bounds)).length;
+    });
+  },
+  read: (deploymentId, after, limit) => readLines(db, DEPLOYMENT_LOGS, deploymentId, after, limit),
+});
 
-    async read(deploymentId, after, limit) {
-      const rows = await db.kysely
-        .selectFrom('log_lines')
-        .select(['seq', 'at', 'stream', 'step', 'text'])
-        .where('deployment_id', '=', deploymentId)
-        .where('seq', '>', Math.min(after, MAX_SEQ))
-        .orderBy('seq')
-        .limit(Math.min(limit, MOST_LINES_READ))
-        .execute();
-      const lines = rows as LogLineRecord[];
-      const [first] = lines;
-      // Line numbers have a gap only where the middle was removed.
-      if (first === undefined || first.seq === after + 1) return lines;
-      return [gapNotice(after, first), ...lines].slice(0, limit);
-    },
-  };
+/** Appends the lines that this attempt has not sent before, and returns them. */
+export async function appendLines(
+  tx: Tx,
+  tables: LogTables,
+  owner: string,
+  { source, lines, now }: { source: Source; lines: readonly LogLineIn[]; now: number },
+  bounds: LogBounds = LOG_BOUNDS,
+): Promise<readonly LogLineIn[]> {
+  const head = await lockHead(tx, tables, owner);
+  const fresh = await unseen(tx, tables, owner, source, lines);
+  if (fresh.length === 0) return [];
+  let { last_seq: seq } = head;
+  const rows = fresh.map((line) => ({ seq: ++seq, ...lineOf(line, now) }));
+  await tx
+    .insertInto(tables.lines)
+    .values(rows.map((row) => ({ [tables.owner]: owner, ...row })))
+    .execute();
+  const bytes = head.bytes + rows.reduce((sum, row) => sum + weight(row), 0);
+  const headAfter = { last_seq: seq, bytes, left_out: head.left_out };
+  const full = seq - head.left_out > bounds.lines || bytes > bounds.bytes;
+  await tx
+    .updateTable(tables.heads)
+    .set(full ? await leaveOutMiddle(tx, tables, owner, bounds, headAfter, now) : headAfter)
+    .where(tables.owner, '=', owner)
+    .execute();
+  await failPoint('logs.before');
+  return fresh;
+}
+
+/** Reads lines with seq > after, in order. */
+export async function readLines(
+  { kysely }: Pick<Database, 'kysely'>,
+  tables: LogTables,
+  owner: string,
+  after: number,
+  limit: number,
+): Promise<LogLineRecord[]> {
+  const rows = await kysely
+    .selectFrom(tables.lines)
+    .select(['seq', 'at', 'stream', 'step', 'text'])
+    .where(tables.owner, '=', owner)
+    .where('seq', '>', Math.min(after, MAX_SEQ))
+    .orderBy('seq')
+    .limit(Math.min(limit, MOST_LINES_READ))
+    .execute();
+  const lines = rows as LogLineRecord[];
+  const [first] = lines;
+  // Line numbers have a gap only where the middle was removed.
+  if (first === undefined || first.seq === after + 1) return lines;
+  return [gapNotice(after, first), ...lines].slice(0, limit);
 }
 
 /**
@@ -105,15 +138,16 @@ type Head = { last_seq: number; bytes: number; left_out: number };
  */
 async function leaveOutMiddle(
   tx: Tx,
-  deploymentId: string,
+  tables: LogTables,
+  owner: string,
   bounds: LogBounds,
   head: Head,
   now: number,
 ): Promise<Head> {
   const newest = await tx
-    .selectFrom('log_lines')
+    .selectFrom(tables.lines)
     .select(['seq', 'text', 'step'])
-    .where('deployment_id', '=', deploymentId)
+    .where(tables.owner, '=', owner)
     .where('seq', '>', bounds.first)
     .orderBy('seq', 'desc')
     .limit(Math.ceil(bounds.lines / 2))
@@ -129,8 +163,8 @@ async function leaveOutMiddle(
   const notice = bounds.first + 1;
   const left_out = from - notice;
   await tx
-    .deleteFrom('log_lines')
-    .where('deployment_id', '=', deploymentId)
+    .deleteFrom(tables.lines)
+    .where(tables.owner, '=', owner)
     .where('seq', '>=', notice)
     .where('seq', '<', from)
     .execute();
@@ -139,22 +173,16 @@ async function leaveOutMiddle(
       `… ${left_out} lines were removed here: ` +
       `a log keeps its first ${bounds.first} lines, and of ` +
       `the rest the newest ${bounds.lines} lines or ${Math.floor(bounds.bytes / 1024)} KiB …`;
+    const line = { seq: notice, at: now, stream: 'system', step: null, text };
     await tx
-      .insertInto('log_lines')
-      .values({
-        deployment_id: deploymentId,
-        seq: notice,
-        at: now,
-        stream: 'system',
-        step: null,
-        text,
-      })
+      .insertInto(tables.lines)
+      .values({ [tables.owner]: owner, ...line })
       .execute();
   }
   const remaining = await tx
-    .selectFrom('log_lines')
+    .selectFrom(tables.lines)
     .select(['text', 'step'])
-    .where('deployment_id', '=', deploymentId)
+    .where(tables.owner, '=', owner)
     .execute();
   return {
     last_seq: head.last_seq,
@@ -165,13 +193,13 @@ async function leaveOutMiddle(
 
 /**
  * Creates or updates the row. Both lock it, so only this transaction assigns line numbers of the
- * deployment.
+ * log.
  */
-const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
+const lockHead = (tx: Tx, tables: LogTables, owner: string): Promise<Head> =>
   tx
-    .insertInto('log_heads')
-    .values({ deployment_id: deploymentId, last_seq: 0, bytes: 0, left_out: 0 })
-    .onConflict((oc) => oc.column('deployment_id').doUpdateSet({ deployment_id: deploymentId }))
+    .insertInto(tables.heads)
+    .values({ [tables.owner]: owner, last_seq: 0, bytes: 0, left_out: 0 } as NewRow<'log_heads'>)
+    .onConflict((oc) => oc.column(tables.owner).doUpdateSet({ [tables.owner]: owner }))
     .returning(['last_seq', 'bytes', 'left_out'])
     .executeTakeFirstOrThrow();
 
@@ -181,14 +209,15 @@ const lockHead = (tx: Tx, deploymentId: string): Promise<Head> =>
  */
 async function unseen(
   tx: Tx,
-  deploymentId: string,
+  tables: LogTables,
+  owner: string,
   source: Source,
   lines: readonly LogLineIn[],
 ): Promise<readonly LogLineIn[]> {
   const { task_id, attempt, first } = source;
   if (first === null) return lines;
   const mark = await tx
-    .selectFrom('log_marks')
+    .selectFrom(tables.marks)
     .select('next_line')
     .where('task_id', '=', task_id)
     .where('attempt', '=', attempt)
@@ -197,8 +226,8 @@ async function unseen(
   const end = first + lines.length;
   if (end <= next) return [];
   await tx
-    .insertInto('log_marks')
-    .values({ task_id, attempt, deployment_id: deploymentId, next_line: end })
+    .insertInto(tables.marks)
+    .values({ task_id, attempt, [tables.owner]: owner, next_line: end })
     .onConflict((oc) => oc.columns(['task_id', 'attempt']).doUpdateSet({ next_line: end }))
     .execute();
   return lines.slice(Math.max(0, next - first));

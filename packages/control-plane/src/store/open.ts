@@ -50,6 +50,7 @@ import { createProjectStore } from './projects.ts';
 import { createRepositoryLookStore } from './repository-looks.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRouteStore } from './routes.ts';
+import { createRunStore } from './runs.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
 import { createUnmanagedStore } from './unmanaged.ts';
@@ -210,6 +211,7 @@ export function storesOn(
     backups: createBackupStore(db),
     cleanUps: createCleanUpStore(db),
     repositoryLooks: createRepositoryLookStore(db),
+    runs: createRunStore(db),
     schema: schemaOf(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

@@ -11,7 +11,7 @@ import type { RecordChange, RecordGuard } from '../domain/platform/record-change
 import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
 import { onNodeLostProblem, replaceProblem } from '../domain/projects/project-rules.ts';
-import type { ProjectStore } from '../domain/projects/project-store.ts';
+import type { Configured, ProjectStore } from '../domain/projects/project-store.ts';
 import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { Claiming } from './claiming.ts';
 import { noteOrphans } from './clean-ups.ts';
@@ -46,6 +46,7 @@ import { existing, lockedProject } from './project-row.ts';
 import { removeLeases } from './room.ts';
 import { nodeOf } from './rows/node.ts';
 import { encodeColumns } from './rows/columns.ts';
+import { deploymentOf } from './rows/deployment.ts';
 import { guardedOf, projectOf } from './rows/project.ts';
 import { contains } from './search.ts';
 import { forgetPinsOf } from './datasets/data-copies.ts';
@@ -69,6 +70,7 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
     listDeleting: () => listDeletingProjects(db),
     removeIfGone: (id) => removeProjectIfGone(clock, db, id),
     runningDeployments: (ids) => runningDeploymentsOf(db, ids),
+    configured: (ids) => configuredOf(db, ids),
   };
 }
 
@@ -349,6 +351,24 @@ async function runningDeploymentsOf(
   return new Map(rows.map((row) => [row.project_id, row.id]));
 }
 
+async function configuredOf(db: Database, ids: readonly string[]): Promise<Configured> {
+  if (ids.length === 0) return new Map();
+  const rows = await db.kysely
+    .selectFrom('deployments')
+    .selectAll()
+    .where('project_id', 'in', [...ids])
+    .where('status', '=', 'running')
+    .where('config', 'is not', null)
+    .execute();
+  return new Map(
+    rows
+      .map(deploymentOf)
+      .flatMap(({ project_id, config, settings }) =>
+        config === null ? [] : [[project_id, { config, settings }] as const],
+      ),
+  );
+}
+
 export const projectEvent = (
   project: { id: string; name: string },
   what: string,
@@ -553,6 +573,15 @@ async function removeLogs(db: Database, projectId: string): Promise<void> {
       await tx.deleteFrom('log_heads').where('deployment_id', '=', id).execute();
       await tx.deleteFrom('container_exits').where('deployment_id', '=', id).execute();
     });
+    await nextTurn();
+  }
+  const runs = await db.kysely
+    .selectFrom('runs')
+    .select('id')
+    .where('project_id', '=', projectId)
+    .execute();
+  for (const { id } of runs) {
+    await db.write(async (tx) => void (await tx.deleteFrom('runs').where('id', '=', id).execute()));
     await nextTurn();
   }
 }

@@ -64,6 +64,8 @@ async function heldMemory(
   const held = new Map(assigned.map((row) => [row.node_id ?? '', Number(row.bytes)]));
   for (const { node_id, bytes } of await heldByInstances(tx, nodeId, without))
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
+  for (const { node_id, bytes } of await heldByRuns(tx, nodeId))
+    held.set(node_id, (held.get(node_id) ?? 0) + bytes);
   const removing = await beingRemoved(tx, nodeId, without);
   for (const { node_id, deployment_id, instance_id, containers = 1 } of removing) {
     const gone = await tx
@@ -95,6 +97,24 @@ async function heldByInstances(
     .$if(nodeId !== null, (q) => q.where('instances.node_id', '=', nodeId))
     .$if(without.length > 0, (q) => q.where('deployments.id', 'not in', [...without]))
     .groupBy('instances.node_id')
+    .execute();
+  return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
+}
+
+/** Returns the memory limits of the commands that nodes have, by node. */
+async function heldByRuns(
+  tx: Tx,
+  nodeId: string | null,
+): Promise<{ node_id: string; bytes: number }[]> {
+  const rows = await tx
+    .selectFrom('runs')
+    .select('node_id')
+    .select((eb) => eb.fn.sum<number | string>('memory_bytes').as('bytes'))
+    .where('ended_at', 'is', null)
+    .where('task_id', 'is not', null)
+    .where('memory_bytes', 'is not', null)
+    .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId))
+    .groupBy('node_id')
     .execute();
   return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
 }

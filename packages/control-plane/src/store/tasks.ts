@@ -17,6 +17,7 @@ import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { taskOf } from './rows/task.ts';
+import { markRunStarted } from './runs.ts';
 import { writeStoryLine } from './story.ts';
 import { taskRow } from './task-row.ts';
 
@@ -29,6 +30,7 @@ const CLAIMED: Record<TaskKind, string> = {
   look: 'started to check the branch',
   clean: 'started to clean the registry',
   move: 'started to copy the volumes',
+  run: 'started the command',
 };
 
 /**
@@ -141,6 +143,7 @@ function claimTask(
       .returningAll()
       .executeTakeFirst();
     if (claimed === undefined) throw await whyNotClaimed(tx, id, maxAttempts);
+    if (claimed.kind === 'run') await markRunStarted(tx, claimed.id, now);
     await tellClaim(tasks.db, tx, claimed, now);
     await failPoint('claim.before', () => claimed.kind);
     return {

@@ -83,6 +83,30 @@ const repositoryLook = async (): Promise<string> => {
 };
 const of = (id: string, more: Input = {}): Input => ({ params: { id }, ...more });
 
+/** A run that waits: no version of its project serves. */
+async function run(): Promise<string> {
+  const id = `run-${named().name}`;
+  await api.stores.runs.create(
+    {
+      id,
+      project_id: await project(),
+      job: null,
+      trigger: 'person',
+      command: ['true'],
+      env: {},
+      scheduled_for: null,
+      timeout_seconds: 60,
+      memory_bytes: null,
+      cpus: null,
+      retries: 0,
+      created_by: null,
+      queue_deadline_at: 1e15,
+    },
+    Date.now(),
+  );
+  return id;
+}
+
 const LOCKED: Requests<With<'locked'>> = {
   patchProject: async () => of(await project(), { body: { branch: 'next' } }),
   deleteProject: async () => of(await project()),
@@ -109,6 +133,7 @@ const TAGGED: Requests<With<'etag'>> = {
   listSecrets: async () => of(await project()),
   getSecret: async () => ({ params: await secret() }),
   getDeployment: async () => of(await deployment()),
+  getRun: async () => of(await run()),
   getRepositoryLook: async () => of(await repositoryLook()),
   createDataset: async () => ({ body: named({ nfs_path: 'set' }) }),
   getDataset: async () => of(await dataset()),
@@ -121,6 +146,7 @@ const TAGGED: Requests<With<'etag'>> = {
 };
 const STREAMS: Requests<With<'streams'>> = {
   deploymentLogs: async () => of(await deployment()),
+  runLogs: async () => of(await run()),
   events: async () => ({}),
   projectLogs: async () => of(await project()),
 };

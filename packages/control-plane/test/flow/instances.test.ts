@@ -408,6 +408,24 @@ describe('scaled to 0', () => {
       { node: 'n1', payload: { remove: [], stop: [{ reason: 'the project is scaled to 0' }] } },
     ]);
   });
+  it('during a switch: the new version goes live behind the page, and its story says so', () => {
+    const next = on.published();
+    const before = old();
+    const live = [before, next];
+    const plan = advance(before, { type: 'scaled' }, zero({ live, route: routeTo(next) }));
+    const page = route(plan);
+    expect(page).toMatchObject({ deployment_id: next.id, stopped: true });
+    const { host_ip, host_port } = routeTo(next);
+    const after = advance(
+      next,
+      { type: 'route_confirmed', host_ip, host_port },
+      zero({ live, route: page, project: { ...counted(0), stopped_at: NOW } }),
+    );
+    expect(stateOf(after, next.id)).toBe('running');
+    expect(after.storyLines.map(({ message }) => message)).toContain(
+      'live: the reverse proxy serves the page of the project',
+    );
+  });
   it('is decided once, also by two control planes; a lost or drained node moves nothing', () => {
     const plan = advance(d, { type: 'scaled' }, zero());
     const rests = { ...d, ...changeOf(plan, 'd2') };

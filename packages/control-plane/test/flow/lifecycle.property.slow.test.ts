@@ -123,6 +123,7 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
         look: {},
         clean: {},
         move: {},
+        run: {},
       }[task.kind];
       await driver.report(
         task.id,

@@ -353,6 +353,7 @@ export function createControlPlane(deps: {
         keep: KEEP,
         backupSchedule: null,
         clean: { keepReleases: 10, intervalMs: null },
+        registryAddr: () => 'registry:5000',
         now: wall,
         monotonic,
         log: LOG,

@@ -212,7 +212,7 @@ export function taskOf(
   nodeId: string,
   more: {
     deployment_id?: string | null;
-    kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean' | 'move'>;
+    kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean' | 'move' | 'run'>;
     queue?: number;
     wall?: number;
   } = {},

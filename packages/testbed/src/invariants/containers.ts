@@ -13,6 +13,10 @@ type Seen = {
   pages: Map<string, readonly string[]>;
   /** Every address to which a proxy ever sent requests of a project. */
   everServed: Map<string, Set<string>>;
+  /** When a proxy last got a configuration with the page of a stopped project. */
+  pagedAt: Map<string, number>;
+  /** When an agent first reported an address of a deployment. */
+  reportedAt: Map<string, number>;
   /** Projects that can be stopped, since the last request for it. */
   maybeStopped: Map<string, number>;
   /** Start of the last control plane. */
@@ -50,6 +54,8 @@ export function checkContainersAndRoutes(facts: HistoryFacts): void {
     served: new Map(),
     pages: new Map(),
     everServed: new Map(),
+    pagedAt: new Map(),
+    reportedAt: new Map(),
     maybeStopped: new Map(),
     upSince: 0,
     containers: new Map(),
@@ -87,6 +93,7 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
       if (e.address === null) return;
       upsert(seen.reported, e.project).add(e.address);
       upsert(seen.reported, e.deployment).add(e.address);
+      if (!seen.reportedAt.has(e.deployment)) seen.reportedAt.set(e.deployment, e.at);
       return;
     case 'moved':
       if (e.to === 'retired') seen.retired.add(e.deployment);
@@ -124,6 +131,7 @@ function routesChanged({ broken }: HistoryFacts, seen: Seen, e: Of<'routed'>): v
   }
   seen.served.set(e.proxy, routes);
   seen.pages.set(e.proxy, e.pages ?? []);
+  for (const project of e.pages ?? []) seen.pagedAt.set(project, e.at);
 }
 
 const addressesOf = ({ routes, servers }: Of<'routed'>): Record<string, readonly string[]> => ({
@@ -134,7 +142,10 @@ const addressesOf = ({ routes, servers }: Of<'routed'>): Record<string, readonly
 function deploymentRuns({ broken }: HistoryFacts, seen: Seen, e: Of<'read'>): void {
   const addresses = seen.reported.get(e.deployment) ?? new Set();
   const routed = seen.everServed.get(e.project) ?? new Set();
-  if (![...addresses].some((address) => routed.has(address)))
+  // Scaled to 0 during the switch: its host shows the page instead.
+  const isPaged =
+    (seen.pagedAt.get(e.project) ?? -Infinity) >= (seen.reportedAt.get(e.deployment) ?? Infinity);
+  if (!isPaged && ![...addresses].some((address) => routed.has(address)))
     broken(
       'running-is-routed',
       e.at,

@@ -150,7 +150,9 @@ function checkCounts({ all, broken, isGone }: HistoryFacts, seen: Seen, at: numb
       (c) =>
         !isGone(c.node, at) || at - (seen.listed.get(`${c.node} ${c.address}`) ?? 0) < LISTED_MS,
     );
-    if (there.length > count || (isAble && there.length < count))
+    // Only a person removes what a contract-only agent started on a node that was lost.
+    const removable = there.filter(({ cause }) => cause !== 'contract').length;
+    if (removable > count || (isAble && there.length < count))
       broken(
         'count-kept',
         at,

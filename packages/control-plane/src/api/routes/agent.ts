@@ -59,6 +59,7 @@ import {
 import { createNeighbours, type NeighboursFor } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 import type { TaskStore } from '../../domain/deployments/task-store.ts';
+import { runIdOf, type RunStore } from '../../domain/runs/run-store.ts';
 import type { LogStore } from '../../domain/deployments/log-store.ts';
 import type { ApiSettings } from '../settings.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
@@ -90,9 +91,10 @@ export type Deps = AccessDeps &
     readers: Pick<Readers, 'tagOf'>;
     execSessions: Pick<ExecSessions, 'waitingFor'>;
     logs: Pick<LogStore, 'append'>;
+    runs: Pick<RunStore, 'appendLog' | 'get'>;
     settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
     limits: Limits;
-    driver: Pick<Driver, 'observed' | 'report'>;
+    driver: Pick<Driver, 'configFile' | 'observed' | 'report'>;
     changes: Pick<Changes, 'notify' | 'on'>;
     holds: Pick<Holds, 'begin'>;
     agents: Pick<Agents, 'checkBeat' | 'checkNode' | 'checkRequest' | 'checkTask'>;
@@ -151,6 +153,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentStart', (call) => agentStart(context, call));
   route('agentRenew', (call) => agentRenew(deps, call));
   route('agentLogs', (call) => agentLogs(deps, call), LARGE);
+  route('agentConfigFile', (call) => agentConfigFile(deps, call));
   route('agentComplete', (call) => agentComplete(context, call));
 }
 
@@ -345,9 +348,10 @@ async function agentStart(context: Context, { params, request }: Call<'agentStar
   await context.agents.checkTask(request, params.id);
   const task = await context.tasks.get(params.id);
   // Build the answer before the claim: a claim without an answer would count as an attempt.
-  const [git, delivered] = await Promise.all([
+  const [git, delivered, run] = await Promise.all([
     context.gitAccess(task),
     context.delivery.forClaim(task),
+    task.kind === 'run' ? context.runs.get(runIdOf(task)) : null,
   ]);
   const lease = {
     token: randomBytes(32).toString('base64url'),
@@ -371,7 +375,7 @@ async function agentStart(context: Context, { params, request }: Call<'agentStar
     lease_token: claim.lease_token,
     lease_expires_at,
     lease_seconds: context.limits.leaseMs / 1000,
-    ...defined({ git: git ?? undefined }),
+    ...defined({ git: git ?? undefined, logged_until: run?.logged_until ?? undefined }),
     ...delivered?.claim,
   };
 }
@@ -397,12 +401,22 @@ async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'
   await deps.agents.checkTask(request, params.id);
   const task = await deps.tasks.get(params.id);
   checkMayLog(task, requiredToken(request));
-  if (task.deployment_id === null) return { stored: 0 };
   const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
+  if (task.kind === 'run') {
+    const stored = await deps.runs.appendLog(runIdOf(task), source, body.lines, deps.now());
+    notifyLogs(deps, task);
+    return { stored };
+  }
+  if (task.deployment_id === null) return { stored: 0 };
   const stored = await deps.logs.append(task.deployment_id, source, body.lines, deps.now());
   await failPoint('logs.after');
   notifyLogs(deps, task);
   return { stored };
+}
+
+async function agentConfigFile(deps: Deps, { params, body, request }: Call<'agentConfigFile'>) {
+  await deps.agents.checkTask(request, params.id);
+  return deps.driver.configFile(params.id, requiredToken(request), body);
 }
 
 async function agentComplete(context: Context, { params, body, request }: Call<'agentComplete'>) {
@@ -417,6 +431,7 @@ async function agentComplete(context: Context, { params, body, request }: Call<'
 }
 
 function notifyLogs(deps: Deps, task: TaskRecord): void {
+  if (task.kind === 'run') deps.changes.notify(`logs:${runIdOf(task)}`);
   if (task.deployment_id !== null) deps.changes.notify(`logs:${task.deployment_id}`);
 }
 

@@ -1,4 +1,5 @@
 /** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
+import { withConfig } from '../../domain/projects/config-file.ts';
 import { wantedOf } from '../../domain/data/mounts.ts';
 import { place } from '../../domain/nodes/placement.ts';
 import { deviceNeeds, limitNeeds } from '../../domain/nodes/build-needs.ts';
@@ -17,7 +18,7 @@ import type { CacheIndex } from '../../domain/nodes/cache-index.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 
 export type Deps = {
-  projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
+  projects: Pick<ProjectStore, 'configured' | 'get' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
   datasets: Pick<DatasetStore, 'facts'>;
   secrets: Pick<SecretStore, 'list'>;
@@ -34,7 +35,9 @@ export function placementRoutes(route: Define, deps: Deps): void {
 }
 
 async function placement(deps: Deps, { query }: Call<'placement'>) {
-  const project = await deps.projects.get(query.project_id);
+  const stored = await deps.projects.get(query.project_id);
+  const configured = await deps.projects.configured([stored.id]);
+  const project = withConfig(stored, configured.get(stored.id) ?? null);
   const running = (await deps.projects.runningDeployments([project.id])).get(project.id);
   const old = running === undefined ? null : await deps.deployments.get(running);
   const { node_id: runsOn, image_arch: arch } = old ?? { node_id: null, image_arch: null };

@@ -17,8 +17,10 @@ import type {
 import { roleIn } from '../../domain/identity/access.ts';
 import { normalOrigins } from '../../domain/routes/cors-origins.ts';
 import { normalDomains } from '../../domain/routes/domains.ts';
+import { originText, setByFile } from '../../domain/projects/config-file.ts';
 import { envNameProblem, mergedEnv } from '../../domain/projects/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/platform/errors.ts';
+import { stableJson } from '../../domain/platform/stable-json.ts';
 import { withPaths } from '../../domain/data/mounts.ts';
 import {
   type ProjectRules,
@@ -35,7 +37,7 @@ import { projectEtag } from '../resource-etags.ts';
 import { projectView, unmanagedView } from '../views.ts';
 import { byOf } from './deployments.ts';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
-import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { ConfiguredRelease, ProjectStore } from '../../domain/projects/project-store.ts';
 import type { UnmanagedStore } from '../../domain/nodes/unmanaged-store.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { ApiSettings } from '../settings.ts';
@@ -47,7 +49,10 @@ export type Deps = {
   certificates?: Pick<CertificateWatch, 'ofProject' | 'projectsWithProblem'>;
   datasets: Pick<DatasetStore, 'facts'>;
   source: Pick<ConfigSource, 'refresh'>;
-  projects: Pick<ProjectStore, 'create' | 'get' | 'list' | 'patch' | 'runningDeployments'>;
+  projects: Pick<
+    ProjectStore,
+    'configured' | 'create' | 'get' | 'list' | 'patch' | 'runningDeployments'
+  >;
   unmanaged: Pick<UnmanagedStore, 'left'>;
   nodes: Pick<NodeStore, 'getMany'>;
   settings: Pick<
@@ -154,15 +159,15 @@ async function view(
   project: ProjectRecord,
   { user, setEtag }: { user: Caller; setEtag: SetEtag },
 ): Promise<Project> {
-  const running = await deps.projects.runningDeployments([project.id]);
+  const [running, configured] = await Promise.all([
+    deps.projects.runningDeployments([project.id]),
+    deps.projects.configured([project.id]),
+  ]);
   setEtag(projectEtag(project, user.role));
-  return projectView(
-    project,
-    running.get(project.id) ?? null,
-    user.role,
-    deps.settings,
-    certificateOf(deps, project.id),
-  );
+  return projectView(project, running.get(project.id) ?? null, user.role, deps.settings, {
+    certificate: certificateOf(deps, project.id),
+    configured: configured.get(project.id) ?? null,
+  });
 }
 
 /** Returns the check of If-Match, which the store calls inside the transaction. */
@@ -185,6 +190,7 @@ async function change(
   refuseMembers(given, call.user);
   refuseExec(given, call.user);
   let wasAtZero = false;
+  const configured = await configuredRelease(deps, call.params.id);
   const project = await deps.projects.patch(
     call.params.id,
     (present) => {
@@ -206,6 +212,7 @@ async function change(
               : withPaths(datasets, present.datasets, rules.datasetName),
         }),
       };
+      refuseSetByFile(given, configured);
       const problems = projectProblems(changed, { ...present, ...changed }, rules);
       throwIfAny(
         counts === undefined ? problems : problemsOfCounts(problems, changed.processes ?? []),
@@ -229,6 +236,27 @@ async function change(
   // The scale to 0 has changed the project again.
   const shown = isScaledToZero(project) ? await deps.projects.get(project.id) : project;
   return view(deps, shown, call);
+}
+
+async function configuredRelease(deps: Deps, id: string): Promise<ConfiguredRelease | null> {
+  const configured = await deps.projects.configured([id]);
+  return configured.get(id) ?? null;
+}
+
+/**
+ * Refuses a change of what berth.toml sets. A change to the value of the file is no change. A file
+ * that is deployed meanwhile wins anyway.
+ */
+function refuseSetByFile(given: ProjectPatch, configured: ConfiguredRelease | null): void {
+  if (configured === null) return;
+  const names = setByFile(given, configured, (a, b) => stableJson(a) === stableJson(b));
+  if (names.length === 0) return;
+  const problems = names.map((field) => ({
+    field,
+    rule: 'set_by_file',
+    message: `comes from ${originText(configured.config)}; change it in that file and deploy`,
+  }));
+  throw new DomainError('set_by_file', summaryOf(problems), problems);
 }
 
 /** Returns the processes with their counts; undefined if neither changes. */
@@ -311,15 +339,13 @@ async function listProjects(deps: Deps, { query, user, access }: Call<'listProje
   };
   const { items, next } = await deps.projects.list(pageOf(query), filter, access);
   const running = await deps.projects.runningDeployments(items.map((p) => p.id));
+  const configured = await deps.projects.configured(items.map((p) => p.id));
   return {
     items: items.map((p) =>
-      projectView(
-        p,
-        running.get(p.id) ?? null,
-        roleIn(p, user) ?? 'viewer',
-        deps.settings,
-        certificateOf(deps, p.id),
-      ),
+      projectView(p, running.get(p.id) ?? null, roleIn(p, user) ?? 'viewer', deps.settings, {
+        certificate: certificateOf(deps, p.id),
+        configured: configured.get(p.id) ?? null,
+      }),
     ),
     next_cursor: next,
   };

@@ -1,4 +1,5 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
+import { berthTomlSchema } from '@berth/wire/berth-toml';
 import type { SystemReadiness } from '@berth/wire/system';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import {
@@ -21,7 +22,7 @@ export type Deps = PartDeps &
     schema: string;
     meters: Pick<Metrics, 'render'>;
     openapi: StaticAnswer;
-    settings: Pick<ApiSettings, 'commit' | 'inForce'>;
+    settings: Pick<ApiSettings, 'commit' | 'inForce' | 'publicUrl'>;
     /** BACKUP_INTERVAL; null without BACKUP_TO. */
     backupIntervalMs: number | null;
   };
@@ -39,6 +40,9 @@ export function systemRoutes(route: Define, deps: Deps): void {
   route('metrics', (call) => metrics(deps, call));
   route('version', async () => version(deps));
   route('system', () => system(deps, read));
+  route('berthTomlSchema', async () =>
+    berthTomlSchema(`${deps.settings.publicUrl}/api/schemas/berth-toml.json`),
+  );
   route('openapi', (call) => openapi(deps, call));
 }
 

@@ -20,9 +20,7 @@ export type DeploymentChange = {
   id: string;
   /** State that the deployment must still have; otherwise the plan is stale. */
   from: DeploymentState;
-  set: Partial<
-    Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'settings' | 'created_at'>
-  >;
+  set: Partial<Omit<DeploymentRecord, 'id' | 'project_id' | 'generation' | 'created_at'>>;
 };
 
 export type NewTask = Pick<

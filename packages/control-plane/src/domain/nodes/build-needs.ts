@@ -1,5 +1,5 @@
 /** Lists the needs of a task that go beyond the contract of agents. Pure. */
-import { CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_CONFIG_FILE, CAN_INSTANCES } from '@berth/wire/task';
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { CAN_DEVICES } from '@berth/wire/machine';
@@ -101,6 +101,40 @@ export function deviceNeeds({ requires }: Pick<ProjectSettings, 'requires'>): Ne
 }
 
 /**
+ * Returns the needs of a project whose serving version has settings from berth.toml. Without the
+ * file, the next version would lose them.
+ */
+export const configNeeds = (
+  running: Pick<DeploymentRecord, 'config' | 'generation'> | undefined,
+): Need[] => {
+  const config = running?.config ?? null;
+  return config === null
+    ? []
+    : [
+        {
+          capability: CAN_CONFIG_FILE,
+          what: `read ${config.file}, which sets ${config.keys.join(', ')}`,
+        },
+      ];
+};
+
+/** Returns whether the builder does not read berth.toml. */
+const readsNoFile = ({ capabilities }: Pick<NodeRecord, 'capabilities'>): boolean =>
+  capabilities?.includes(CAN_CONFIG_FILE) !== true;
+
+/**
+ * Returns how the build of a builder with an agent of an earlier version differs from the request;
+ * null: no difference.
+ */
+export const builtEarlier = (
+  builder: Pick<NodeRecord, 'agent_version' | 'capabilities' | 'hostname'>,
+): string | null =>
+  builder.agent_version !== null && readsNoFile(builder)
+    ? `the agent of ${builder.hostname} is of an earlier version: it does not read berth.toml, so ` +
+      'the settings of the project apply; update it'
+    : null;
+
+/**
  * Returns how the build of a contract-only builder differs from the request, for the story; null:
  * no difference.
  */
@@ -116,6 +150,7 @@ export function builtOtherwise({
             shortOf(requested_commit),
         ]),
     ...(settings.submodules ? ['need not fetch submodules'] : []),
+    'does not read berth.toml, so the settings of the project apply',
   ];
   return parts.length === 0 ? null : parts.join(', and ');
 }

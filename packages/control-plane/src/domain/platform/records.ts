@@ -21,7 +21,7 @@ import type {
   Placement,
 } from '@berth/wire/node';
 import type { Devices, Labels } from '@berth/wire/machine';
-import type { BuildArgs, Env, ProjectPatch } from '@berth/wire/project';
+import type { BuildArgs, ConfigOrigin, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 
@@ -126,6 +126,8 @@ export type DeploymentRecord = {
    * version of Berth created it.
    */
   rolled_back: RolledBack | null;
+  /** The settings that come from berth.toml; null: none, or not built yet. */
+  config: ConfigOrigin | null;
   error: Failure | null;
   cancel_requested_at: number | null;
   commit: string | null;

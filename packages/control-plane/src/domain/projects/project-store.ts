@@ -2,11 +2,14 @@
  * Interface to the projects in the database. Each method runs its own transaction,
  * and documents its rule and the codes of DomainError that it throws. Implemented in store/.
  */
-import type { ProjectCreate } from '@berth/wire/project';
+import type { ConfigOrigin, ProjectCreate } from '@berth/wire/project';
 import type { Guarded, ProjectAccess } from '../identity/access.ts';
 import type { RecordChange, RecordGuard } from '../platform/record-change.ts';
 import type { Page, Paged, ProjectFilter } from '../platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../platform/records.ts';
+
+export type ConfiguredRelease = { config: ConfigOrigin; settings: ProjectSettings };
+export type Configured = Map<string, ConfiguredRelease>;
 
 export type ProjectStore = {
   /**
@@ -71,6 +74,11 @@ export type ProjectStore = {
    * of it. Returns whether the project was removed.
    */
   removeIfGone(id: string): Promise<boolean>;
+  /**
+   * Returns the settings of the running deployments that have some from berth.toml, by project id.
+   * The deployment of a stopped project counts as running.
+   */
+  configured(ids: readonly string[]): Promise<Configured>;
   /** Returns the id of the running deployment of each project, by project id. */
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
 };

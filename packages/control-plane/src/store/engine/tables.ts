@@ -30,6 +30,7 @@ import type {
 } from '../../domain/platform/records.ts';
 import type { Machine } from '../../domain/nodes/machine.ts';
 import type { DeviceLease } from '../../domain/nodes/room.ts';
+import type { RunRecord } from '../../domain/runs/run-store.ts';
 import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
 
@@ -563,6 +564,19 @@ export type Tables = {
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that a task attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
+  /** Commands in containers of their own (domain/runs/run-store.ts). */
+  runs: Columns<RunRecord>;
+  /** The output of runs: the tables of deployment logs with another key. */
+  run_log_lines: {
+    run_id: string;
+    seq: number;
+    at: Ms;
+    stream: string;
+    step: string | null;
+    text: string;
+  };
+  run_log_heads: { run_id: string; last_seq: number; bytes: number; left_out: number };
+  run_log_marks: { task_id: string; attempt: number; run_id: string; next_line: number };
   /**
    * Container logs that people are reading now. `owner`: the control plane with the readers.
    * `expires_at`: by the uptime clock. `position`: the last line that the owner has, by the clock

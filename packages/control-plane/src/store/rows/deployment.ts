@@ -140,6 +140,7 @@ const SUMMARY_ENCODED: Encoded<Omit<DeploymentSummary, 'error' | 'health'>> = {
 type Plain = Omit<DeploymentRecord, 'settings' | 'error' | 'health' | 'ordinal' | 'image_missing'>;
 const ENCODED: Encoded<Plain> = {
   ...SUMMARY_ENCODED,
+  config: 'json',
   placement: 'json',
   losses: 'json',
   timer: 'json',

@@ -54,6 +54,8 @@ import { heardAt } from './0068_heard_at.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
+import { runs } from './0074_runs.ts';
+import { configFile } from './0075_config_file.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 import { exec } from './0076_exec.ts';
 
@@ -108,5 +110,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
   '0073_addressed_at': addressedAt(),
+  '0074_runs': runs(capabilities),
+  '0075_config_file': configFile(capabilities),
   '0076_exec': exec(capabilities),
 });

@@ -1,0 +1,274 @@
+/** Commands for runs: `berth run` executes a command in a container of its own. */
+import { defined } from '@berth/kit/defined';
+import type { LogLine } from '@berth/wire/deployment';
+import { isOpenRun, type Run } from '@berth/wire/run';
+import { backoff } from '@berth/kit/backoff';
+import type { Cli } from '../cli.ts';
+import { type Column, record, safe, table } from '../output/text.ts';
+import { ago, parseBytes, seconds } from '../output/units.ts';
+import { CliError, EXIT, isAway, usage } from '../problem.ts';
+import { allPages } from '../project/pages.ts';
+import { readStream } from '../sse.ts';
+import { argument, type Command } from './command.ts';
+
+const AWAY = { min: 500, max: 5_000 };
+/** Longest wait in ms for the end of a run after Ctrl-C. */
+const CANCEL_MS = 60_000;
+const PAGE = 5_000;
+
+export const RUN_COMMANDS: readonly Command[] = [
+  {
+    name: 'run',
+    summary: 'Run a command once, in a container of its own from the version that serves',
+    detail:
+      'Write -- before the command. The container has the env, the secrets, the datasets and the ' +
+      'volumes of the project, and no port. stdout and stderr of the command go to stdout and ' +
+      'stderr; the exit code is that of the command. Ctrl-C cancels the run.',
+    args: [
+      { name: 'command', doc: 'the program and its arguments', required: true, repeats: true },
+    ],
+    options: [
+      { flags: '--detach', doc: 'do not wait: print the id of the run' },
+      {
+        flags: '-e, --env <name=value>',
+        doc: 'set a variable for this run; never give a secret, because it is stored in clear',
+        repeats: true,
+      },
+      {
+        flags: '--timeout <duration>',
+        doc: 'time limit of the command, such as 90s, 15m or 2h (default 1h)',
+        parse: duration,
+      },
+      {
+        flags: '--memory <size>',
+        doc: 'memory limit (default: that of the project)',
+        parse: bytes,
+      },
+      { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+    ],
+    aboutProject: true,
+    routes: ['createRun', 'runLogs', 'getRun', 'cancelRun', 'getProject'],
+    async run(cli, args, options) {
+      const project = await cli.project();
+      const body = {
+        command: args.map((word) => word ?? ''),
+        ...defined({
+          env: envOf(options['env'] as string[] | undefined),
+          timeout_seconds: options['timeout'] as number | undefined,
+          memory_bytes: options['memory'] as number | undefined,
+          cpus: options['cpus'] as number | undefined,
+        }),
+      };
+      const run = await cli.client().call('createRun', { params: { id: project.id }, body });
+      if (options['detach'] === true)
+        return cli.print(run, () => `${run.id}\nfollow it with: berth runs logs ${run.id} -f`);
+      await finish(cli, run);
+    },
+  },
+  {
+    name: 'runs list',
+    summary: 'List the runs of a project, newest first',
+    args: [{ name: 'project', doc: 'name or id; default: the project of this folder' }],
+    options: [
+      { flags: '--status <status>', doc: 'only runs with this status' },
+      { flags: '--job <name>', doc: 'only runs of this job' },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: Number },
+    ],
+    aboutProject: true,
+    routes: ['projectRuns', 'getProject'],
+    async run(cli, [named], options) {
+      const { id } = await cli.project(named);
+      const limit = (options['limit'] as number | undefined) ?? 20;
+      if (!Number.isInteger(limit) || limit < 1)
+        throw usage('--limit must be a whole number of at least 1');
+      const query = {
+        limit: Math.min(limit, 200),
+        ...(defined({ status: options['status'], job: options['job'] }) as Record<string, never>),
+      };
+      const items = await allPages<Run>(
+        (cursor) =>
+          cli.client().call('projectRuns', { params: { id }, query: { ...query, ...cursor } }),
+        limit,
+      );
+      cli.print({ items }, () =>
+        items.length === 0
+          ? 'no runs; start one with: berth run -- COMMAND'
+          : table(items, columns(cli)),
+      );
+    },
+  },
+  {
+    name: 'runs show',
+    summary: 'Show a run: its command, node, times and exit code',
+    args: [{ name: 'run', doc: 'id of the run', required: true }],
+    routes: ['getRun'],
+    async run(cli, args) {
+      const run = await cli.client().call('getRun', { params: { id: argument(args, 0) } });
+      cli.print(run, () => shown(cli, run));
+    },
+  },
+  {
+    name: 'runs logs',
+    summary: 'Print what a run printed',
+    args: [{ name: 'run', doc: 'id of the run', required: true }],
+    options: [{ flags: '-f, --follow', doc: 'print new lines until the run ends' }],
+    routes: ['runLogs', 'getRun'],
+    async run(cli, args, { follow }) {
+      const id = argument(args, 0);
+      if (follow === true) return void (await followRun(cli, id));
+      for (let after = 0; ; ) {
+        const page = await cli
+          .client()
+          .call('runLogs', { params: { id }, query: { after, limit: PAGE }, timeoutMs: 60_000 });
+        for (const line of page.lines) printLine(cli, line);
+        if (page.lines.length < PAGE) return;
+        after = page.next;
+      }
+    },
+  },
+  {
+    name: 'runs cancel',
+    summary: 'Cancel a run: its command gets SIGTERM, and SIGKILL after the grace period',
+    args: [{ name: 'run', doc: 'id of the run', required: true }],
+    routes: ['cancelRun'],
+    async run(cli, args) {
+      const run = await cli.client().call('cancelRun', { params: { id: argument(args, 0) } });
+      cli.print(run, () =>
+        isOpenRun(run.status) ? 'its agent stops the command' : `the run is ${run.status}`,
+      );
+    },
+  },
+];
+
+const UNITS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
+function duration(text: string): number {
+  const [, count, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
+  if (count === undefined) throw new Error('must be a duration such as 90s, 15m or 2h');
+  return Number(count) * UNITS[unit as keyof typeof UNITS];
+}
+
+function bytes(text: string): number {
+  const size = parseBytes(text);
+  if (size === null) throw new Error('must be a size such as 512MiB or 2GB');
+  return size;
+}
+
+function envOf(pairs: readonly string[] | undefined): Record<string, string> | undefined {
+  if (pairs === undefined) return undefined;
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const equals = pair.indexOf('=');
+      if (equals < 1) throw usage('--env must be NAME=value');
+      return [pair.slice(0, equals), pair.slice(equals + 1)];
+    }),
+  );
+}
+
+/** Prints the output until the run has ended, and ends with the exit code of the command. */
+async function finish(cli: Cli, { id }: Run): Promise<void> {
+  const run = (await followRun(cli, id)) ?? (await cancelled(cli, id));
+  if (cli.json) cli.print(run, () => '');
+  if (run.status === 'succeeded') return;
+  const { exit_code, error, status, reason } = run;
+  if (status === 'cancelled')
+    throw new CliError(EXIT.interrupted, 'cancelled', reason ?? 'the run was cancelled');
+  const exit = exit_code === null || exit_code === 0 ? EXIT.refused : exit_code;
+  const message = error?.message ?? `the run is ${status}`;
+  // The command has told its reason itself; only its exit code is passed on.
+  const isOwn = error?.code === 'command_failed';
+  throw new CliError(exit, error?.code ?? status, message, { shown: isOwn && !cli.json });
+}
+
+/** Prints lines until the run has ended. Returns null after Ctrl-C. */
+async function followRun(cli: Cli, id: string): Promise<Run | null> {
+  const { io } = cli;
+  let last: string | null = null;
+  let told: string | null = null;
+  for (let tries = 0; ; ) {
+    try {
+      const path = `/api/runs/${id}/logs`;
+      for await (const event of readStream(cli.session(), path, last, io.interrupted)) {
+        tries = 0;
+        last = event.id ?? last;
+        if (event.event === 'line') printLine(cli, event.data as LogLine);
+        const { reason = null } = event.data as { reason?: string | null };
+        if (event.event === 'state' && reason !== null && reason !== told)
+          cli.say(`waiting: ${safe((told = reason))}`);
+        if (event.event === 'end') return await cli.client().call('getRun', { params: { id } });
+      }
+    } catch (error) {
+      if (!isAway(error)) throw error;
+      if (tries === 0) cli.say('the control plane does not answer; trying again');
+    }
+    if (io.interrupted.aborted) return null;
+    await io.sleep(backoff(tries++, AWAY), io.interrupted).catch(() => undefined);
+  }
+}
+
+/** Cancels the run after Ctrl-C, and waits until its agent has stopped it. */
+async function cancelled(cli: Cli, id: string): Promise<Run> {
+  cli.say('cancelling the run');
+  const params = { id };
+  let run = await cli
+    .client()
+    .call('cancelRun', { params })
+    .catch(() => cli.client().call('getRun', { params }));
+  const end = cli.io.monotonic() + CANCEL_MS;
+  while (isOpenRun(run.status) && cli.io.monotonic() < end) {
+    await cli.io.sleep(500);
+    run = await cli.client().call('getRun', { params });
+  }
+  if (isOpenRun(run.status))
+    throw new CliError(EXIT.interrupted, 'cancelling', 'its agent has not stopped the run yet', {
+      next: `berth runs show ${id}`,
+    });
+  return run;
+}
+
+/** Prints the output of the command unchanged, each stream to its own. */
+function printLine(cli: Cli, line: LogLine): void {
+  if (cli.json) return cli.printLine(line, () => '');
+  if (line.stream === 'stdout') cli.io.out(`${line.text}\n`);
+  else if (line.stream === 'stderr') cli.io.err(`${line.text}\n`);
+  else cli.say(cli.paintErr('dim', safe(line.text)));
+}
+
+const commandText = (run: Run): string =>
+  run.command
+    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word)))
+    .join(' ');
+
+const endText = (run: Run): string =>
+  run.exit_code === null ? run.status : `${run.status} (${run.exit_code})`;
+
+const columns = (cli: Cli): Column<Run>[] => [
+  { head: 'run', of: (run) => run.id },
+  { head: 'status', of: endText },
+  { head: 'command', of: (run) => safe(commandText(run)).slice(0, 60) },
+  { head: 'job', of: (run) => run.job ?? '–' },
+  { head: 'by', of: (run) => run.created_by ?? run.trigger },
+  { head: 'node', of: (run) => run.node_name ?? '–' },
+  { head: 'started', of: (run) => ago(run.started_at, cli.io.now()) },
+];
+
+function shown(cli: Cli, run: Run): string {
+  const took =
+    run.started_at === null || run.ended_at === null
+      ? null
+      : seconds(Date.parse(run.ended_at) - Date.parse(run.started_at));
+  return record([
+    ['run', run.id],
+    ['status', endText(run)],
+    ['reason', run.reason],
+    ['error', run.error?.message],
+    ['command', commandText(run)],
+    ['job', run.job],
+    ['requested by', run.created_by ?? run.trigger],
+    ['node', run.node_name],
+    ['version', run.deployment_id],
+    ['started', ago(run.started_at, cli.io.now())],
+    ['took', took],
+    ['time limit', `${run.timeout_seconds} s`],
+    ['variables', run.env_names.length === 0 ? null : run.env_names.join(', ')],
+  ]);
+}

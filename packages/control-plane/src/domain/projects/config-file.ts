@@ -1,0 +1,129 @@
+/** Applies berth.toml to the settings of a release (docs/berth-toml.md). Pure. */
+import {
+  type ConfigProblem,
+  type FileSettings,
+  fileKey,
+  keysOf,
+  parseBerthToml,
+  problemsText,
+} from '@berth/wire/berth-toml';
+import type { ConfigOrigin } from '@berth/wire/project';
+import type { ConfigFile } from '@berth/wire/task';
+import { lineOf } from '@berth/wire/toml-lines';
+import type { ProjectSettings } from '../platform/records.ts';
+import { mergedEnv } from './env.ts';
+import { type ProjectRules, projectProblems } from './project-rules.ts';
+
+/** A file cannot set the fields to which these rules belong. */
+const NO_RULES: ProjectRules = {
+  allowedHosts: [],
+  baseDomain: '',
+  ownHosts: [],
+  hasLogin: true,
+  reservedPrefixes: [],
+  datasetName: () => null,
+};
+
+export type Applied = { settings: ProjectSettings; keys: string[] } | { problem: string };
+
+/**
+ * Returns the settings with the values of the file, which win, or why the file is refused.
+ * `secrets`: names of the project's secrets.
+ */
+export function applyConfigFile(
+  { file, text }: ConfigFile,
+  settings: ProjectSettings,
+  secrets: readonly string[],
+): Applied {
+  const parsed = parseBerthToml(text);
+  if ('problems' in parsed) return { problem: problemsText(file, parsed.problems) };
+  const merged = withFile(settings, parsed.settings);
+  const problems = [
+    ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
+    ...secretProblems(parsed.settings, secrets),
+  ].map(({ field, rule, message }): ConfigProblem => {
+    const key = fileKey(field);
+    return { line: lineOf(text, partsOf(key)), key, rule, message };
+  });
+  return problems.length > 0
+    ? { problem: problemsText(file, problems) }
+    : { settings: merged, keys: keysOf(parsed.settings) };
+}
+
+const withFile = (settings: ProjectSettings, file: FileSettings): ProjectSettings => ({
+  ...settings,
+  ...file,
+  env: mergedEnv(settings.env, file.env ?? {}),
+  build_args: mergedEnv(settings.build_args, file.build_args ?? {}),
+});
+
+/** Returns the fields that the file sets, with their merged values. */
+const changedBy = (file: FileSettings, merged: ProjectSettings): Partial<ProjectSettings> =>
+  Object.fromEntries(
+    (Object.keys(file) as (keyof FileSettings)[]).map((name) => [name, merged[name]]),
+  );
+
+const secretProblems = (
+  { env = {} }: FileSettings,
+  secrets: readonly string[],
+): { field: string; rule: string; message: string }[] =>
+  Object.keys(env)
+    .filter((name) => secrets.includes(name))
+    .map((name) => ({
+      field: `env.${name}`,
+      rule: 'secret',
+      message: 'is also a secret of the project: delete the secret, or remove this line',
+    }));
+
+/** Splits a key: `build.watch_paths[1]` -> `build`, `watch_paths`, `1`. */
+const partsOf = (key: string): string[] => key.split(/[.[\]]+/).filter((part) => part !== '');
+
+/** Returns the field and, for a variable, its name. */
+function fieldOf(key: string): { field: keyof FileSettings; name: string | null } {
+  const dot = key.indexOf('.');
+  const field = (dot === -1 ? key : key.slice(0, dot)) as keyof FileSettings;
+  return { field, name: dot === -1 ? null : key.slice(dot + 1) };
+}
+
+/**
+ * Returns the project's settings with the values that a release has from its file: the settings
+ * that hold now.
+ */
+export function withConfig<T extends ProjectSettings>(
+  project: T,
+  release: { config: ConfigOrigin | null; settings: ProjectSettings } | null,
+): T {
+  if (release === null || release.config === null) return project;
+  let result = project;
+  for (const { field, name } of release.config.keys.map(fieldOf)) {
+    if (name === null) result = { ...result, [field]: release.settings[field] };
+    else if (field === 'env' || field === 'build_args') {
+      const value = release.settings[field][name];
+      if (value !== undefined) result = { ...result, [field]: { ...result[field], [name]: value } };
+    }
+  }
+  return result;
+}
+
+/**
+ * Returns the names in a change that the file sets to another value. A change to the value of the
+ * file changes nothing.
+ */
+export function setByFile(
+  changed: { readonly [K in keyof ProjectSettings]?: unknown },
+  { config, settings }: { config: ConfigOrigin; settings: ProjectSettings },
+  isSame: (a: unknown, b: unknown) => boolean,
+): string[] {
+  return config.keys.filter((key) => {
+    const { field, name } = fieldOf(key);
+    const value = changed[field];
+    if (value === undefined) return false;
+    if (name === null) return !isSame(value, settings[field]);
+    const of = (map: unknown): unknown => (map as Record<string, unknown>)[name];
+    return Object.hasOwn(value as object, name) && !isSame(of(value), of(settings[field]));
+  });
+}
+
+/** Returns the first characters of a commit. */
+export const originText = ({ file, commit }: ConfigOrigin): string =>
+  commit === null ? file : `${file} at ${commit.slice(0, 7)}`;

@@ -1,0 +1,224 @@
+/**
+ * Hands runs to nodes, and ends those that no node can execute. Several control planes can run this
+ * loop: a run gets one task (RunStore.offer).
+ */
+import type { Logger } from '@berth/kit/log';
+import { FAILURES } from '@berth/wire/errors';
+import { mountsOf } from '../domain/data/mounts.ts';
+import type { DatasetStore } from '../domain/data/dataset-stores.ts';
+import type { VolumeStore } from '../domain/data/volume-store.ts';
+import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
+import type { Limits } from '../domain/deployments/facts.ts';
+import type { TaskStore } from '../domain/deployments/task-store.ts';
+import { plainWaitText } from '../domain/deployments/wait-reason.ts';
+import type { CacheIndex } from '../domain/nodes/cache-index.ts';
+import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
+import type { NodeStore } from '../domain/nodes/node-store.ts';
+import { choose, type Choice } from '../domain/nodes/placement.ts';
+import { plainRefusalsText } from '../domain/nodes/refusal.ts';
+import type { Changes } from '../domain/platform/changes.ts';
+import type { DeploymentRecord, Failure, ProjectRecord } from '../domain/platform/records.ts';
+import type { Uptime, UptimeClock } from '../domain/platform/uptime.ts';
+import type { ProjectStore } from '../domain/projects/project-store.ts';
+import {
+  pinnedDatasets,
+  questionOfRun,
+  type RunFacts,
+  runPayload,
+} from '../domain/runs/run-task.ts';
+import type { RunEnd, RunRecord, RunStore } from '../domain/runs/run-store.ts';
+import type { SecretStore } from '../domain/secrets/secrets.ts';
+import { copyMs } from '../flow/data.ts';
+import type { Driver } from '../flow/driver.ts';
+import { secretNeeds } from '../flow/secrets.ts';
+
+/** Extra time in ms for the agent to pull the image and to report. */
+const SLACK_MS = 15 * 60_000;
+
+export type Deps = {
+  runs: Pick<RunStore, 'cancel' | 'end' | 'loseTask' | 'offer' | 'open' | 'setReason' | 'sweep'>;
+  projects: Pick<ProjectStore, 'getMany' | 'runningDeployments'>;
+  deployments: Pick<DeploymentStore, 'get'>;
+  datasets: Pick<DatasetStore, 'facts' | 'versionsOf'>;
+  secrets: Pick<SecretStore, 'list'>;
+  volumes: Pick<VolumeStore, 'ofProject'>;
+  nodes: Pick<NodeStore, 'all' | 'room'>;
+  tasks: Pick<TaskStore, 'get'>;
+  driver: Pick<Driver, 'newId'>;
+  changes: Pick<Changes, 'notify'>;
+  cacheIndex: CacheIndex;
+  failover: Pick<FailoverWatch, 'overdue'>;
+  limits: Limits;
+  registryAddr: () => string;
+  uptime: Pick<UptimeClock, 'now'>;
+  log: Logger;
+  now: () => number;
+};
+
+export const runs =
+  (deps: Deps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    const open = await deps.runs.open();
+    const uptime = await deps.uptime.now();
+    const ids = [...new Set(open.map((run) => run.project_id))];
+    const projects = new Map(
+      (ids.length === 0 ? [] : await deps.projects.getMany(ids)).map((p) => [p.id, p]),
+    );
+    for (const run of open) {
+      if (signal.aborted) return;
+      try {
+        await advanceRun(deps, run, projects.get(run.project_id), uptime);
+      } catch (err) {
+        // Continue with the other runs. The next round tries again.
+        deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
+      }
+    }
+    await deps.runs.sweep();
+  };
+
+async function advanceRun(
+  deps: Deps,
+  run: RunRecord,
+  project: ProjectRecord | undefined,
+  uptime: Uptime,
+): Promise<void> {
+  if (project === undefined) return;
+  if (project.deleting_at !== null && run.cancel_requested_at === null) {
+    await deps.runs.cancel(run.id, 'the project is being deleted', deps.now());
+    return notifyRun(deps, run);
+  }
+  if (run.task_id !== null) return watchTask(deps, run, run.task_id, uptime);
+  const node = await findNode(deps, run, project);
+  if ('ends' in node) return endRun(deps, run, node.ends);
+  if ('waits' in node) {
+    if (uptime.at > run.queue_deadline_at)
+      return endRun(deps, run, failed({ code: 'no_deploy_node', message: node.waits }));
+    if (run.reason === node.waits) return;
+    await deps.runs.setReason(run.id, node.waits);
+    return notifyRun(deps, run);
+  }
+  await offer(deps, run, node, uptime);
+}
+
+/** Ends the run of a task that nobody works on any more. */
+async function watchTask(
+  deps: Deps,
+  run: RunRecord,
+  taskId: string,
+  uptime: Uptime,
+): Promise<void> {
+  const task = await deps.tasks.get(taskId).catch(() => null);
+  if (task === null || task.finished_at !== null)
+    return endRun(deps, run, {
+      status: run.cancel_requested_at === null ? 'lost' : 'cancelled',
+      reason: null,
+      error:
+        run.cancel_requested_at === null
+          ? { code: 'run_lost', message: `${FAILURES.run_lost}: its node was deleted.` }
+          : null,
+    });
+  // The lease was lost, and the agent has not returned in time (lease-reaper.ts offered it again).
+  const isOver = task.status === 'pending' && task.attempt > 0;
+  if (!isOver || task.queue_deadline_at > uptime.at) return;
+  if (await deps.runs.loseTask(task, 'queue', deps.now(), 0)) {
+    deps.log.warn({ run: run.id, node_id: task.node_id }, 'run lost: its agent does not answer');
+    notifyRun(deps, run);
+    deps.changes.notify(`node:${task.node_id}`);
+  }
+}
+
+type Placed = {
+  choice: Choice;
+  facts: RunFacts;
+  mounts: Parameters<typeof runPayload>[2]['mounts'];
+};
+type Result = Placed | { waits: string } | { ends: RunEnd };
+
+async function findNode(deps: Deps, run: RunRecord, project: ProjectRecord): Promise<Result> {
+  const running = (await deps.projects.runningDeployments([project.id])).get(project.id);
+  if (running === undefined)
+    return { waits: 'no version of the project serves; deploy it or start it' };
+  const facts = await factsOf(deps, project, await deps.deployments.get(running));
+  const mounted = mountsOf(facts.deployment.settings.datasets, facts.datasets);
+  if ('waits' in mounted) return { waits: plainWaitText(mounted.waits) };
+  if ('code' in mounted) return { ends: failed(mounted) };
+  const needs = secretNeeds(facts.secrets, 'deploy');
+  const question = questionOfRun(run, facts, needs);
+  const choice = choose(question, await deps.nodes.all(), {
+    now: deps.now(),
+    limits: deps.limits,
+    cacheIndex: deps.cacheIndex,
+    overdue: deps.failover.overdue(),
+  });
+  if (choice.placement.winner === null)
+    return { waits: `no node can take the run: ${plainRefusalsText(choice.refusals)}` };
+  return { choice, facts, mounts: mounted.mounts };
+}
+
+async function factsOf(
+  deps: Deps,
+  project: ProjectRecord,
+  deployment: DeploymentRecord,
+): Promise<RunFacts> {
+  const ids = deployment.settings.datasets.map(({ dataset_id }) => dataset_id);
+  const all = ids.length === 0 ? [] : await deps.datasets.facts();
+  const versions = await pinnedVersions(deps, deployment);
+  return {
+    project,
+    deployment,
+    datasets: pinnedDatasets(
+      deployment,
+      all.filter(({ id }) => ids.includes(id)),
+      versions,
+    ),
+    volumes:
+      deployment.settings.volumes.length === 0 ? [] : await deps.volumes.ofProject(project.id),
+    secrets: await deps.secrets.list(project.id),
+    room: await deps.nodes.room(),
+  };
+}
+
+/** Returns the dataset versions that the deployment has, without those that were removed. */
+async function pinnedVersions(deps: Deps, { datasets }: DeploymentRecord) {
+  const pins = (datasets ?? []).flatMap(({ dataset_id, version }) =>
+    version === null ? [] : [{ dataset_id, version }],
+  );
+  const versions = await Promise.all(
+    pins.map(({ dataset_id, version }) =>
+      deps.datasets.versionsOf(dataset_id, [version]).catch(() => []),
+    ),
+  );
+  return versions.flat();
+}
+
+async function offer(
+  deps: Deps,
+  run: RunRecord,
+  { choice, facts, mounts }: Placed,
+  uptime: Uptime,
+): Promise<void> {
+  const nodeId = choice.placement.winner ?? '';
+  const row = choice.placement.items.find((item) => item.node_id === nodeId);
+  const copying = copyMs(row?.missing_bytes ?? 0, null);
+  const workMs = run.timeout_seconds * 1000 + facts.deployment.settings.stop_grace_seconds * 1000;
+  const task = {
+    id: deps.driver.newId(),
+    node_id: nodeId,
+    queue_deadline_at: uptime.at + deps.limits.claimMs,
+    wall_deadline_at: uptime.at + copying + workMs + SLACK_MS,
+    payload: runPayload(run, facts, { mounts, registryAddr: deps.registryAddr() }),
+  };
+  const offered = { run_id: run.id, deployment_id: facts.deployment.id, task };
+  if (!(await deps.runs.offer(offered, deps.now()))) return;
+  deps.log.info({ run: run.id, node_id: nodeId, project: facts.project.name }, 'run offered');
+  notifyRun(deps, run);
+  deps.changes.notify(`node:${nodeId}`);
+}
+
+const failed = (error: Failure): RunEnd => ({ status: 'failed', reason: null, error });
+
+async function endRun(deps: Deps, run: RunRecord, end: RunEnd): Promise<void> {
+  if (await deps.runs.end(run.id, end, deps.now())) notifyRun(deps, run);
+}
+
+const notifyRun = ({ changes }: Deps, { id }: RunRecord): void => changes.notify(`logs:${id}`);

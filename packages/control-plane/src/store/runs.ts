@@ -1,0 +1,466 @@
+/**
+ * Runs and their tasks (domain/runs/run-store.ts). A transaction that changes both changes the task
+ * first, as a claim does.
+ */
+import { FAILURES, isFailureCode } from '@berth/wire/errors';
+import { MAX_OPEN_RUNS } from '@berth/wire/run';
+import type { RunPayload, RunResult } from '@berth/wire/run-payload';
+import type { TaskReport } from '@berth/wire/task';
+import type { TaskState } from '@berth/wire/vocabulary';
+import { sql } from 'kysely';
+import type { Overdue } from '../domain/deployments/task-store.ts';
+import type { Guarded } from '../domain/identity/access.ts';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { Page, Paged } from '../domain/platform/page.ts';
+import type { Failure, TaskRecord } from '../domain/platform/records.ts';
+import {
+  type NewRun,
+  noRun,
+  type RunEnd,
+  type RunFilter,
+  type RunOffer,
+  type RunRecord,
+  type RunStore,
+} from '../domain/runs/run-store.ts';
+import type { Database } from './engine/database.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
+import { appendLines, type LogTables, readLines } from './logs.ts';
+import { newestFirst } from './pages.ts';
+import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
+import { guardedOf } from './rows/project.ts';
+import { newTaskColumns, taskOf } from './rows/task.ts';
+import { changeOverdue, endReported, lostAt, repeatedReport, taskRow } from './task-row.ts';
+
+/** Ended runs to keep: of each job, and of the runs of a project without a job. */
+const KEPT = 100;
+/** Maximum number of runs that one sweep removes, because each can have 16 MiB of output. */
+const SWEPT_AT_ONCE = 5;
+
+/** The tables have the columns of deployment logs, with the key `run_id`. */
+const RUN_LOGS = {
+  lines: 'run_log_lines',
+  heads: 'run_log_heads',
+  marks: 'run_log_marks',
+  owner: 'run_id',
+} as unknown as LogTables;
+
+const ENCODED: Encoded<RunRecord> = {
+  command: 'json',
+  env: 'json',
+  env_names: 'json',
+  losses: 'json',
+  error: 'json',
+};
+const recordOf = (row: Row<'runs'>): RunRecord => decodeRow<RunRecord>(row, ENCODED);
+const isRun = sql<boolean>`kind = 'run'`;
+
+export function createRunStore(db: Database): RunStore {
+  return {
+    create: (run, now) => createRun(db, run, now),
+    get: async (id) => recordOf(await runRow(db.kysely, id)),
+    projectOf: (id) => projectOfRun(db, id),
+    list: (projectId, filter, page) => listRuns(db, projectId, filter, page),
+    open: () => openRuns(db),
+    offer: (offer, now) => offerRun(db, offer, now),
+    setReason: (id, reason) => setRunReason(db, id, reason),
+    cancel: (id, reason, now) => cancelRun(db, id, reason, now),
+    end: (id, end, now) => endIdleRun(db, id, end, now),
+    endTask: (taskId, leaseToken, report, now) => endRunTask(db, taskId, leaseToken, report, now),
+    loseTask: (task, why, now, offerUntil) => loseRunTask(db, { task, why }, now, offerUntil),
+    appendLog: (runId, source, lines, now) => appendRunLog(db, runId, { source, lines, now }),
+    readLog: (runId, after, limit) => readLines(db, RUN_LOGS, runId, after, limit),
+    sweep: () => sweepRuns(db),
+  };
+}
+
+async function runRow(db: Db | Tx, id: string): Promise<Row<'runs'>> {
+  const row = await db.selectFrom('runs').selectAll().where('id', '=', id).executeTakeFirst();
+  if (row === undefined) throw new DomainError('not_found', noRun(id));
+  return row;
+}
+
+function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, `runs:${run.project_id}`);
+    const { open } = await tx
+      .selectFrom('runs')
+      .select((eb) => eb.fn.countAll<number>().as('open'))
+      .where('project_id', '=', run.project_id)
+      .where('ended_at', 'is', null)
+      .executeTakeFirstOrThrow();
+    if (open >= MAX_OPEN_RUNS)
+      throw new DomainError(
+        'too_many_requests',
+        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one`,
+      );
+    const record: RunRecord = {
+      ...run,
+      env_names: Object.keys(run.env).sort(),
+      status: 'pending',
+      reason: null,
+      attempt: 0,
+      losses: [],
+      deployment_id: null,
+      node_id: null,
+      task_id: null,
+      cancel_requested_at: null,
+      exit_code: null,
+      error: null,
+      logged_until: null,
+      created_at: now,
+      started_at: null,
+      ended_at: null,
+    };
+    await tx.insertInto('runs').values(encodeColumns(record)).execute();
+    return record;
+  });
+}
+
+async function projectOfRun(db: Database, id: string): Promise<Guarded | null> {
+  const row = await db.kysely
+    .selectFrom('runs')
+    .innerJoin('projects', 'projects.id', 'runs.project_id')
+    .select(['projects.id', 'projects.members'])
+    .where('runs.id', '=', id)
+    .executeTakeFirst();
+  return row === undefined ? null : guardedOf(row);
+}
+
+function listRuns(
+  db: Database,
+  projectId: string,
+  { status, job }: RunFilter,
+  page: Page,
+): Promise<Paged<RunRecord>> {
+  let query = db.kysely.selectFrom('runs').selectAll().where('project_id', '=', projectId);
+  if (status !== undefined) query = query.where('status', '=', status);
+  if (job !== undefined) query = query.where('job', '=', job);
+  return newestFirst(query, page, recordOf);
+}
+
+async function openRuns(db: Database): Promise<RunRecord[]> {
+  const rows = await db.kysely
+    .selectFrom('runs')
+    .selectAll()
+    .where('ended_at', 'is', null)
+    .orderBy('created_at')
+    .orderBy('id')
+    .execute();
+  return rows.map(recordOf);
+}
+
+function offerRun(
+  db: Database,
+  { run_id, deployment_id, task }: RunOffer,
+  now: number,
+): Promise<boolean> {
+  return db.write(async (tx) => {
+    const offered = await tx
+      .updateTable('runs')
+      .set((eb) => ({
+        task_id: task.id,
+        node_id: task.node_id,
+        deployment_id,
+        // Placement counts them as held (store/room.ts).
+        memory_bytes: task.payload.memory_bytes,
+        cpus: task.payload.cpus,
+        reason: null,
+        attempt: eb('attempt', '+', 1),
+      }))
+      .where('id', '=', run_id)
+      .where('task_id', 'is', null)
+      .where('ended_at', 'is', null)
+      .where('cancel_requested_at', 'is', null)
+      .returning('id')
+      .executeTakeFirst();
+    if (offered === undefined) return false;
+    await tx
+      .insertInto('tasks')
+      .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
+      .execute();
+    return true;
+  });
+}
+
+async function setRunReason(db: Database, id: string, reason: string): Promise<void> {
+  await db.writeOne((kysely) =>
+    kysely
+      .updateTable('runs')
+      .set({ reason })
+      .where('id', '=', id)
+      .where('task_id', 'is', null)
+      .where('ended_at', 'is', null)
+      .execute(),
+  );
+}
+
+function cancelRun(db: Database, id: string, reason: string, now: number): Promise<RunRecord> {
+  return db.write(async (tx) => {
+    const run = await runRow(tx, id);
+    if (run.ended_at !== null)
+      throw new DomainError('wrong_state', `the run has already ended: it is ${run.status}`);
+    const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
+    if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
+    const asked = await tx
+      .updateTable('runs')
+      .set((eb) => ({
+        cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
+        reason,
+      }))
+      .where('id', '=', id)
+      .where('ended_at', 'is', null)
+      .returningAll()
+      .executeTakeFirst();
+    return recordOf(asked ?? (await runRow(tx, id)));
+  });
+}
+
+/** Ends a task that no agent has claimed, else requests its cancellation. Returns which. */
+async function withdrawTask(tx: Tx, taskId: string, now: number): Promise<boolean> {
+  const ended = await tx
+    .updateTable('tasks')
+    .set({ status: 'cancelled', finished_at: now, cancel_requested_at: now })
+    .where('id', '=', taskId)
+    .where('finished_at', 'is', null)
+    .where('attempt', '=', 0)
+    .returning('id')
+    .executeTakeFirst();
+  if (ended !== undefined) return true;
+  const asked = await tx
+    .updateTable('tasks')
+    .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)) }))
+    .where('id', '=', taskId)
+    .where('finished_at', 'is', null)
+    .returning('id')
+    .executeTakeFirst();
+  // A task whose row is gone, or that ended without a report, has no agent to stop it.
+  return asked === undefined;
+}
+
+function endIdleRun(db: Database, id: string, end: RunEnd, now: number): Promise<boolean> {
+  return db.write(async (tx) => {
+    const run = await tx
+      .selectFrom('runs')
+      .leftJoin('tasks', 'tasks.id', 'runs.task_id')
+      .select(['runs.ended_at', 'tasks.id as task', 'tasks.finished_at'])
+      .where('runs.id', '=', id)
+      .executeTakeFirst();
+    if (run === undefined || run.ended_at !== null) return false;
+    if (run.task !== null && run.finished_at === null) return false;
+    await endRow(tx, id, end, now);
+    return true;
+  });
+}
+
+/** Ends an open run and returns it. */
+async function endRow(
+  tx: Tx,
+  id: string,
+  end: RunEnd & { exit_code?: number | null },
+  now: number,
+): Promise<RunRecord> {
+  const row = await tx
+    .updateTable('runs')
+    .set({
+      status: end.status,
+      reason: end.reason,
+      error: end.error === null ? null : JSON.stringify(end.error),
+      exit_code: end.exit_code ?? null,
+      env: '{}',
+      ended_at: now,
+    })
+    .where('id', '=', id)
+    .where('ended_at', 'is', null)
+    .returningAll()
+    .executeTakeFirst();
+  return recordOf(row ?? (await runRow(tx, id)));
+}
+
+/** Marks the run as running. Call it in the transaction of the claim of its task. */
+export async function markRunStarted(tx: Tx, taskId: string, now: number): Promise<void> {
+  await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      status: 'running',
+      reason: null,
+      started_at: eb.fn.coalesce('started_at', eb.val(now)),
+    }))
+    .where('task_id', '=', taskId)
+    .where('ended_at', 'is', null)
+    .execute();
+}
+
+const withoutEnv = (payload: string): string =>
+  JSON.stringify({ ...(JSON.parse(payload) as RunPayload), env: {} } satisfies RunPayload);
+
+async function endRunTask(
+  db: Database,
+  taskId: string,
+  leaseToken: string | null,
+  report: TaskReport,
+  now: number,
+): Promise<{ status: TaskState }> {
+  const done = await db.write(async (tx) => {
+    const task = await endReported(tx, isRun, { id: taskId, leaseToken, report }, now);
+    if (task === undefined) return null;
+    const { run_id } = JSON.parse(task.payload) as RunPayload;
+    await tx
+      .updateTable('tasks')
+      .set({ payload: withoutEnv(task.payload) })
+      .where('id', '=', taskId)
+      .execute();
+    const run = recordOf(await runRow(tx, run_id));
+    const end = reportedEnd(run, report);
+    if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
+    else await endRow(tx, run_id, end, now);
+    return task.status;
+  });
+  return {
+    status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
+  };
+}
+
+/** Returns how a report ends its run. An agent can report anything, so nothing is assumed. */
+function reportedEnd(
+  run: RunRecord,
+  { status, result }: TaskReport,
+): RunEnd & { exit_code: number | null } {
+  if (status === 'completed' && isResult(result)) {
+    const { exit_code, out_of_memory } = result;
+    if (exit_code === 0) return { status: 'succeeded', reason: null, error: null, exit_code };
+    const error = out_of_memory
+      ? failure('command_out_of_memory')
+      : failure('command_failed', `exit code ${exit_code}`);
+    return { status: 'failed', reason: null, error, exit_code };
+  }
+  const { code, message } = errorIn(result);
+  if (code === 'cancelled')
+    return { status: 'cancelled', reason: run.reason, error: null, exit_code: null };
+  return {
+    status: code === 'run_lost' ? 'lost' : 'failed',
+    reason: null,
+    error: { code, message },
+    exit_code: null,
+  };
+}
+
+const isResult = (result: unknown): result is RunResult =>
+  typeof result === 'object' &&
+  result !== null &&
+  Number.isSafeInteger((result as { exit_code?: unknown }).exit_code);
+
+function errorIn(result: TaskReport['result']): Failure {
+  const error = typeof result === 'object' ? result?.error : undefined;
+  if (error === undefined) return failure('task_failed', 'the agent reported no result');
+  return isFailureCode(error.code)
+    ? { code: error.code, message: error.message }
+    : { code: 'task_failed', message: error.message };
+}
+
+const failure = (code: keyof typeof FAILURES, detail?: string): Failure => ({
+  code,
+  message: `${FAILURES[code]}${detail === undefined ? '' : `: ${detail}`}.`,
+});
+
+/** Only a lost run is repeated, and only within `retries`. */
+const mayRepeat = ({ attempt, retries, cancel_requested_at }: RunRecord): boolean =>
+  cancel_requested_at === null && attempt <= retries;
+
+/** Makes the run wait for a node again. */
+async function offerAgain(tx: Tx, run: RunRecord, now: number): Promise<void> {
+  const losses = run.node_id === null ? [] : [{ node_id: run.node_id, at: now }];
+  await tx
+    .updateTable('runs')
+    .set({
+      status: 'pending',
+      task_id: null,
+      attempt: run.attempt,
+      losses: JSON.stringify([...run.losses, ...losses].slice(-KEPT)),
+    })
+    .where('id', '=', run.id)
+    .where('ended_at', 'is', null)
+    .execute();
+}
+
+const LOST: Record<Overdue, Failure> = {
+  queue: failure('run_lost', 'the agent of the node did not return'),
+  lease: failure('run_lost', 'the agent of the node stopped reporting'),
+  wall: failure('command_timeout', 'the agent of the node did not report its end'),
+  attempts: failure('too_many_attempts'),
+};
+
+function loseRunTask(
+  db: Database,
+  { task, why }: { task: TaskRecord; why: Overdue },
+  now: number,
+  offerUntil: number,
+): Promise<boolean> {
+  return db.write(async (tx) => {
+    // The same node gets the task again: only its agent can tell whether the command started.
+    const again = why === 'lease';
+    const set = again
+      ? {
+          status: 'pending' as const,
+          lease_token: null,
+          lease_expires_at: null,
+          queue_deadline_at: offerUntil,
+        }
+      : lostAt(now);
+    const lost = await changeOverdue(tx, isRun, { task, why, set });
+    if (lost === undefined) return false;
+    const { run_id } = JSON.parse(lost.payload) as RunPayload;
+    if (again) return true;
+    const run = recordOf(await runRow(tx, run_id));
+    if (run.cancel_requested_at !== null)
+      await endRow(tx, run_id, { status: 'cancelled', reason: run.reason, error: null }, now);
+    // No agent has claimed it, so the command cannot have started: another node can take it.
+    else if (task.attempt === 0 && why === 'queue')
+      await offerAgain(tx, { ...run, attempt: run.attempt - 1 }, now);
+    else if (why !== 'wall' && mayRepeat(run)) await offerAgain(tx, run, now);
+    else
+      await endRow(
+        tx,
+        run_id,
+        { status: why === 'wall' ? 'failed' : 'lost', reason: null, error: LOST[why] },
+        now,
+      );
+    return true;
+  });
+}
+
+function appendRunLog(
+  db: Database,
+  runId: string,
+  batch: Parameters<typeof appendLines>[3],
+): Promise<number> {
+  if (batch.lines.length === 0) return Promise.resolve(0);
+  return db.write(async (tx) => {
+    const run = await tx.selectFrom('runs').select('id').where('id', '=', runId).executeTakeFirst();
+    if (run === undefined) throw new DomainError('not_found', noRun(runId));
+    const stored = await appendLines(tx, RUN_LOGS, runId, batch);
+    const last = stored.findLast(({ stream, at }) => stream !== 'system' && at !== undefined);
+    if (last?.at !== undefined)
+      await tx.updateTable('runs').set({ logged_until: last.at }).where('id', '=', runId).execute();
+    return stored.length;
+  });
+}
+
+async function sweepRuns(db: Database): Promise<number> {
+  const { rows } = await sql<{ id: string }>`
+    select id from (
+      select id, row_number() over (
+        partition by project_id, coalesce(job, '') order by created_at desc, id desc) as place
+      from runs where ended_at is not null) as ranked
+    where place > ${KEPT} limit ${SWEPT_AT_ONCE}`.execute(db.kysely);
+  for (const { id } of rows)
+    await db.write(async (tx) => {
+      const run = await tx
+        .deleteFrom('runs')
+        .where('id', '=', id)
+        .returning('task_id')
+        .executeTakeFirst();
+      if (run !== undefined && run.task_id !== null)
+        await tx.deleteFrom('tasks').where('id', '=', run.task_id).where(isRun).execute();
+    });
+  return rows.length;
+}

@@ -1,0 +1,229 @@
+/**
+ * The file `berth.toml` of a repository (docs/berth-toml.md). Its keys are fields of the project,
+ * with the schemas of the API.
+ */
+import { defined } from '@berth/kit/defined';
+import { parse, stringify, TomlDate, TomlError } from 'smol-toml';
+import { type Static, type TSchema, Type } from 'typebox';
+import { Errors } from 'typebox/value';
+import { fieldName, pointerParts, ruleText, VARIABLE_NAME } from './field-rules.ts';
+import { Requires } from './machine.ts';
+import {
+  BuildArgs,
+  BuildTarget,
+  Cpus,
+  DrainSeconds,
+  Env,
+  HealthPath,
+  MemoryBytes,
+  Port,
+  RepoPath,
+  StopGraceSeconds,
+  WatchPath,
+} from './project.ts';
+import { lineOf } from './toml-lines.ts';
+
+export const BERTH_TOML = 'berth.toml';
+
+const strict = { additionalProperties: false } as const;
+
+const build = {
+  dockerfile_path: RepoPath,
+  build_target: BuildTarget,
+  build_args: BuildArgs,
+  watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
+};
+/** Keys at the top of the file. A new setting is one line here, and one in FILE_SETTINGS. */
+const plain = {
+  container_port: Port,
+  health_path: HealthPath,
+  memory_bytes: MemoryBytes,
+  cpus: Cpus,
+  requires: Requires,
+  drain_seconds: DrainSeconds,
+  stop_grace_seconds: StopGraceSeconds,
+  env: Env,
+};
+export const BerthToml = Type.Object(
+  {
+    ...Type.Partial(Type.Object(plain)).properties,
+    build: Type.Optional(
+      Type.Object(Type.Partial(Type.Object(build)).properties, {
+        ...strict,
+        description: 'how the image is built',
+      }),
+    ),
+  },
+  { ...strict, title: 'berth.toml', description: 'settings of a Berth project in its repository' },
+);
+export type BerthToml = Static<typeof BerthToml>;
+
+/** Fields of the project that a file can set. */
+const FILE_SETTINGS = Type.Partial(Type.Object({ ...plain, ...build }));
+export type FileSettings = Static<typeof FILE_SETTINGS>;
+const BUILD_FIELDS = Object.keys(build);
+
+/** Returns the key in the file for a field of the project: `build.build_target`, `env.A`. */
+export const fileKey = (field: string): string =>
+  BUILD_FIELDS.includes(/^\w+/.exec(field)?.[0] ?? '') ? `build.${field}` : field;
+
+export type ConfigProblem = {
+  /** Null: the parser does not say the line. */
+  line: number | null;
+  key: string;
+  rule: string;
+  message: string;
+};
+
+export type ParsedToml =
+  | {
+      settings: FileSettings;
+      /** Fields that the file sets; one for each variable: `env.LOG_LEVEL`. */
+      keys: string[];
+    }
+  | { problems: ConfigProblem[] };
+
+/** Keys that other versions of Berth read. */
+const LATER = ['processes', 'jobs', 'release_command', 'settle_seconds'];
+/** Settings that a commit must not change. */
+const ONLY_IN_PROJECT = [
+  'name',
+  'git_url',
+  'branch',
+  'domain_prefix',
+  'domains',
+  'auth_required',
+  'members',
+  'cors_origins',
+  'datasets',
+  'volumes',
+  'secrets',
+  'allow_exec',
+  'exec_role',
+];
+
+/** Reads the text of a file. The rules that need the project are the control plane's. */
+export function parseBerthToml(text: string): ParsedToml {
+  let document: Record<string, unknown>;
+  try {
+    document = parse(text);
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    return { problems: [syntaxProblem(error)] };
+  }
+  const problems = [...schemaProblems(document), ...nulProblems(document)].map(
+    ({ path, ...problem }) => ({ ...problem, line: lineOf(text, path), key: fieldName(path) }),
+  );
+  if (problems.length > 0)
+    return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
+  const { build: ofBuild = {}, ...top } = document as BerthToml;
+  const settings: FileSettings = { ...top, ...ofBuild };
+  return { settings, keys: keysOf(settings) };
+}
+
+const MAPS = ['env', 'build_args'] as const;
+const isMap = (field: string): field is (typeof MAPS)[number] =>
+  (MAPS as readonly string[]).includes(field);
+
+export const keysOf = (settings: FileSettings): string[] =>
+  Object.entries(settings).flatMap(([field, value]) =>
+    isMap(field) ? Object.keys(value).map((name) => `${field}.${name}`) : [field],
+  );
+
+/** The message of the parser without its excerpt of the file, which can hold a value. */
+const syntaxProblem = ({ line, message }: TomlError): ConfigProblem => ({
+  line,
+  key: '',
+  rule: 'syntax',
+  message: (message.split('\n')[0] ?? '').replace(/^Invalid TOML document: /, ''),
+});
+
+type AtPath = { path: string[]; rule: string; message: string };
+
+function schemaProblems(document: Record<string, unknown>): AtPath[] {
+  return Errors(BerthToml, document).flatMap(({ keyword, instancePath, params, message }) => {
+    const path = pointerParts(instancePath);
+    // typebox lists an unknown key as a key whose schema is `false`, and then again with its table.
+    // It stops after some errors, so only the first ones are certain.
+    if (keyword === 'boolean')
+      return [{ path, ...unknownKey(path.slice(0, -1), path.at(-1) ?? '') }];
+    if (keyword === 'additionalProperties') return [];
+    const value = path.reduce<unknown>(
+      (at, part) => (at as Record<string, unknown>)[part],
+      document,
+    );
+    if (value instanceof TomlDate && keyword === 'type')
+      return [
+        { path, rule: 'type', message: `${ruleText({ keyword, params }).message}, not a date` },
+      ];
+    return [{ path, ...ruleText({ keyword, params, message }) }];
+  });
+}
+
+function unknownKey(table: readonly string[], name: string): { rule: string; message: string } {
+  const last = table.at(-1) ?? '';
+  if (isMap(last)) return VARIABLE_NAME;
+  const rule = 'unknown_key';
+  if (last === 'labels' || last === 'devices')
+    return { rule, message: `is not a valid name for ${table.join('.')}` };
+  if (table.length > 0) return { rule, message: `is not a key of [${table.join('.')}]` };
+  if (LATER.includes(name))
+    return { rule: 'later', message: 'is not read from berth.toml by this version of Berth' };
+  if (ONLY_IN_PROJECT.includes(name))
+    return {
+      rule: 'only_in_project',
+      message:
+        'cannot be set by a file of the repository, because it decides names, data or rights; ' +
+        'set it in the project',
+    };
+  if (BUILD_FIELDS.includes(name)) return { rule, message: 'belongs to the table [build]' };
+  const keys = [...Object.keys(plain), 'build'].join(', ');
+  return { rule, message: `is not a key of berth.toml; its keys are ${keys}` };
+}
+
+/** PostgreSQL cannot store a NUL character, and no program accepts it in an argument. */
+function nulProblems(value: unknown, path: string[] = []): AtPath[] {
+  if (typeof value === 'string')
+    return value.includes('\0')
+      ? [{ path, rule: 'no_nul', message: 'must not contain a NUL character' }]
+      : [];
+  if (typeof value !== 'object' || value === null || value instanceof TomlDate) return [];
+  return Object.entries(value).flatMap(([name, inner]) => nulProblems(inner, [...path, name]));
+}
+
+/** Maximum number of problems in one message. */
+const SHOWN = 5;
+
+/** Returns the problems as text for people: `berth.toml line 3: health_path must …`. */
+export function problemsText(file: string, problems: readonly ConfigProblem[]): string {
+  const texts = problems.slice(0, SHOWN).map(({ line, key, message }) => {
+    const place = line === null ? file : `${file} line ${line}`;
+    return `${place}: ${key === '' ? '' : `${key} `}${message}`;
+  });
+  return [...texts, ...(problems.length > SHOWN ? ['and more'] : [])].join('; ');
+}
+
+/** Returns the text of a file with these settings. Leaves out what is null or empty. */
+export function berthToml(settings: { readonly [K in keyof FileSettings]?: unknown }): string {
+  const isSet = (field: string): boolean => {
+    const value = settings[field as keyof FileSettings];
+    if (value === null || value === undefined) return false;
+    return typeof value !== 'object' || Object.keys(value).length > 0;
+  };
+  const pick = (fields: readonly string[]): Record<string, unknown> =>
+    Object.fromEntries(
+      fields.filter(isSet).map((field) => [field, settings[field as keyof FileSettings]]),
+    );
+  const ofBuild = pick(BUILD_FIELDS);
+  return stringify({
+    ...pick(Object.keys(plain)),
+    ...defined({ build: Object.keys(ofBuild).length === 0 ? undefined : ofBuild }),
+  });
+}
+
+/** The JSON Schema of the file, for editors. */
+export const berthTomlSchema = (address: string): TSchema & Record<string, unknown> => ({
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  $id: address,
+  ...(JSON.parse(JSON.stringify(BerthToml)) as TSchema),
+});

@@ -1,0 +1,117 @@
+import { describe, expect, it, test } from 'vitest';
+import { berthToml, parseBerthToml, problemsText } from '../src/berth-toml.ts';
+import { lineOf } from '../src/toml-lines.ts';
+
+const problems = (text: string): string => {
+  const parsed = parseBerthToml(text);
+  return 'problems' in parsed ? problemsText('berth.toml', parsed.problems) : 'right';
+};
+
+const FULL = `# The settings of the shop
+container_port = 3000
+health_path = "/healthz"
+memory_bytes = 268_435_456
+cpus = 0.5
+
+[env]
+LOG_LEVEL = "info"
+NOTE = """
+[build]
+two lines"""
+
+[requires.labels]
+"zone/part" = "a"
+
+[build]
+build_target = "web"
+build_args = { NODE_ENV = "production" }
+watch_paths = [
+  "src/**", # code
+  "package.json",
+]
+`;
+
+describe('parseBerthToml', () => {
+  it('returns the settings and the fields that they set', () => {
+    expect(parseBerthToml(FULL)).toEqual({
+      settings: {
+        container_port: 3000,
+        health_path: '/healthz',
+        memory_bytes: 268_435_456,
+        cpus: 0.5,
+        env: { LOG_LEVEL: 'info', NOTE: '[build]\ntwo lines' },
+        requires: { labels: { 'zone/part': 'a' } },
+        build_target: 'web',
+        build_args: { NODE_ENV: 'production' },
+        watch_paths: ['src/**', 'package.json'],
+      },
+      keys: [
+        'container_port',
+        'health_path',
+        'memory_bytes',
+        'cpus',
+        'env.LOG_LEVEL',
+        'env.NOTE',
+        'requires',
+        'build_target',
+        'build_args.NODE_ENV',
+        'watch_paths',
+      ],
+    });
+    expect(parseBerthToml('')).toEqual({ settings: {}, keys: [] });
+  });
+
+  test.each([
+    ['health_path = "no"', 'line 1: health_path must begin with “/” and contain no spaces'],
+    ['\n\ncontainer_port = 99999', 'line 3: container_port must be at most 65535'],
+    ['container_port = "3000"', 'line 1: container_port must be a whole number'],
+    ['container_port = 2026-01-31', 'line 1: container_port must be a whole number, not a date'],
+    ['[env]\nA = 1', 'line 2: env.A must be text'],
+    ['env.A = 1', 'line 1: env.A must be text'],
+    ['env = { A = 1 }', 'line 1: env.A must be text'],
+    ['[env]\n"A-B" = "1"', 'line 2: env.A-B is not a valid name of a variable'],
+    ['[env]\nA = "\\u0000"', 'line 2: env.A must not contain a NUL character'],
+    ['[build]\nfoo = 1', 'line 2: build.foo is not a key of [build]'],
+    ['[build]\nwatch_paths = [\n  "a",\n  3,\n]', 'line 2: build.watch_paths[1] must be text'],
+    ['[requires.labels]\n"!" = "a"', 'line 2: requires.labels.! is not a valid name'],
+    ['dockerfile_path = "x"', 'line 1: dockerfile_path belongs to the table [build]'],
+    ['colour = 1', 'line 1: colour is not a key of berth.toml; its keys are container_port, '],
+    ['name = "shop"', 'line 1: name cannot be set by a file of the repository'],
+    ['volumes = []', 'line 1: volumes cannot be set by a file of the repository'],
+    ['[jobs.report]\nschedule = "@daily"', 'line 1: jobs is not read from berth.toml by this ver'],
+    ['[processes.worker]\ncount = 2', 'line 1: processes is not read from berth.toml by this'],
+    ['release_command = ["a"]', 'line 1: release_command is not read from berth.toml by this'],
+    ['cpus = 1\ncpus = 2', 'line 2: trying to redefine an already defined table or value'],
+    ['\nhealth_path = ', 'line 2: invalid value'],
+  ])('%j', (text, message) => {
+    expect(problems(text)).toContain(`berth.toml ${message}`);
+  });
+
+  it('lists the problems by line, and no value of the file', () => {
+    expect(problems('[env]\nTOKEN = "s3cret\n')).not.toContain('s3cret');
+    const many = Array.from({ length: 80 }, (_, i) => `k${i} = 1`).join('\n');
+    expect(problems(many)).toMatch(/line 1: .*line 5: .*; and more$/);
+    expect(problems('x = 1\n[env]\nA = 1\n[y]\nz = 1')).toMatch(/line 1: x.*line 3: .*line 4: y/);
+  });
+});
+
+test.each([
+  [['health_path'], 3],
+  [['env', 'NOTE'], 9],
+  [['requires', 'labels', 'zone/part'], 14],
+  [['build'], 16],
+  [['build', 'build_args', 'NODE_ENV'], 18],
+  [['build', 'watch_paths', '1'], 19],
+  [['absent'], null],
+])('the line of %j is %s', (path, line) => {
+  expect(lineOf(FULL, path)).toBe(line);
+});
+
+test('a written file has the same settings when it is read', () => {
+  const parsed = parseBerthToml(FULL);
+  if ('problems' in parsed) throw new Error('the file is wrong');
+  expect(parseBerthToml(berthToml(parsed.settings))).toMatchObject({ settings: parsed.settings });
+  expect(berthToml({ health_path: null, env: {}, container_port: 8080 })).toBe(
+    'container_port = 8080\n',
+  );
+});

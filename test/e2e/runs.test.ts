@@ -1,0 +1,172 @@
+/**
+ * Commands in containers of their own, on real parts: the output, the exit code, a cancellation, a
+ * time limit, and an agent that is killed while the command runs. The command runs once.
+ */
+import { execFile } from 'node:child_process';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { repositoryRoot } from '@berth/testbed/config';
+import { waitFor } from '@berth/testbed/wait';
+import { isOpenRun, type Run } from '@berth/wire/run';
+import { pageApp, startWorld, whyNot, type World } from './world.ts';
+
+const BERTH = join(repositoryRoot, 'bin', 'berth');
+const reason = await whyNot('built-in');
+type Result = { code: number | null; out: string; err: string };
+
+describe.skipIf(reason !== undefined)(
+  `runs${reason === undefined ? '' : ` (skipped: ${reason})`}`,
+  () => {
+    let world: World;
+    let project: { id: string };
+    let token: string;
+    beforeAll(async () => {
+      world = await startWorld({ proxy: 'built-in' });
+      const { berth, git } = world;
+      const { url } = await git.createRepo('shop', pageApp(1, ['STOPSIGNAL SIGKILL']));
+      project = await berth.createProject({
+        name: 'shop',
+        git_url: url,
+        domain_prefix: 'shop',
+        env: { COLOR: 'blue' },
+        volumes: [{ name: 'data', mount_path: '/data' }],
+        replace: 'recreate',
+        drain_seconds: 0,
+        stop_grace_seconds: 1,
+      });
+      await berth.api.call('putSecret', {
+        params: { id: project.id, name: 'DB_PASSWORD' },
+        body: { value: 'correct-horse-battery' },
+      });
+      expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
+      token = (
+        await berth.api.call('createToken', {
+          body: {
+            name: 'ci',
+            role: 'developer',
+            expires_at: new Date(Date.now() + 86_400_000).toISOString(),
+          },
+        })
+      ).token;
+      await mkdir(join(world.dir, 'home'), { recursive: true });
+    }, 240_000);
+    afterAll(() => world?.stop());
+
+    const berthRun = (...args: string[]): Promise<Result> =>
+      new Promise((resolve) => {
+        const child = execFile(
+          process.execPath,
+          [BERTH, 'run', '-p', 'shop', ...args],
+          {
+            cwd: world.dir,
+            env: {
+              PATH: process.env['PATH'],
+              HOME: join(world.dir, 'home'),
+              BERTH_URL: world.berth.url,
+              BERTH_TOKEN: token,
+            },
+          },
+          (_, out, err) => resolve({ code: child.exitCode, out, err }),
+        );
+      });
+    const start = (script: string, more: object = {}): Promise<Run> =>
+      world.berth.api.call('createRun', {
+        params: project,
+        body: { command: ['sh', '-c', script], ...more },
+      });
+    const get = (run: Run): Promise<Run> => world.berth.api.call('getRun', { params: run });
+    const ended = async (run: Run): Promise<Run> => {
+      await waitFor('the run ends', async () => !isOpenRun((await get(run)).status), {
+        deadlineMs: 90_000,
+      });
+      return get(run);
+    };
+    const output = async (run: Run): Promise<string[]> =>
+      (await world.berth.api.call('runLogs', { params: run })).lines
+        .filter(({ stream }) => stream !== 'system')
+        .map(({ text }) => text);
+    const containers = async (): Promise<string[]> => {
+      const { stdout } = await world.engine.docker([
+        ...['ps', '-aq', '--filter', 'label=berth.run'],
+      ]);
+      return stdout.split('\n').filter((id) => id !== '');
+    };
+    const untilPrinted = (run: Run, text: string): Promise<unknown> =>
+      waitFor(`the run prints ${text}`, async () => (await output(run)).includes(text), {
+        deadlineMs: 60_000,
+      });
+
+    it('prints stdout and stderr apart, with env and secrets, and ends with the exit code', async () => {
+      const result = await berthRun(
+        ...['-e', 'SIZE=2', '--', 'sh', '-c'],
+        'echo "$COLOR $SIZE ${#DB_PASSWORD} $DB_PASSWORD"; echo oops >&2; exit 3',
+      );
+      expect(result.code, result.err).toBe(3);
+      // The stored and the printed output have no values of secrets.
+      expect(result.out).toBe('blue 2 21 ***\n');
+      expect(result.err).toContain('oops\n');
+      await waitFor('the container is removed', async () => (await containers()).length === 0);
+    });
+
+    it('a program that does not exist ends with 127', async () => {
+      const result = await berthRun('--', '/no/such/program');
+      expect(result.code, result.err).toBe(127);
+    });
+
+    it('reads the volume of the project, and the project keeps serving', async () => {
+      expect((await berthRun('--', 'sh', '-c', 'echo 42 > /data/answer')).code).toBe(0);
+      const result = await berthRun('--', 'cat', '/data/answer');
+      expect(result.out).toBe('42\n');
+      expect((await world.berth.get('shop')).body).toContain('version 1');
+    });
+
+    it('a time limit and a cancellation stop the command', async () => {
+      const late = await start('echo started; sleep 600', { timeout_seconds: 2 });
+      const cancelled = await start('echo started; sleep 600');
+      await untilPrinted(cancelled, 'started');
+      await world.berth.api.call('cancelRun', { params: cancelled });
+      expect(await ended(cancelled)).toMatchObject({ status: 'cancelled' });
+      expect(await ended(late)).toMatchObject({
+        status: 'failed',
+        error: { code: 'command_timeout' },
+      });
+      await waitFor('the containers are removed', async () => (await containers()).length === 0);
+    });
+
+    it('an agent that is killed goes on with the command, which ran once', async () => {
+      const node = world.berth.agents['node-1'];
+      if (node === undefined) throw new Error('no agent node-1');
+      const script =
+        'echo ran >> /data/ran; for i in 1 2 3 4 5 6; do echo line $i; sleep 1; done; ' +
+        'cat /data/ran; exit 7';
+      const run = await start(script);
+      await untilPrinted(run, 'line 2');
+      await node.crash();
+      await node.start();
+      expect(await ended(run)).toMatchObject({ status: 'failed', exit_code: 7, attempt: 1 });
+      expect(await output(run)).toEqual([...[1, 2, 3, 4, 5, 6].map((n) => `line ${n}`), 'ran']);
+      await waitFor('the container is removed', async () => (await containers()).length === 0);
+    });
+
+    it('a container that is gone while its agent is away is a lost run', async () => {
+      const node = world.berth.agents['node-1'];
+      if (node === undefined) throw new Error('no agent node-1');
+      const run = await start('echo started; sleep 600');
+      await untilPrinted(run, 'started');
+      await node.crash();
+      await world.engine.docker(['rm', '-f', ...(await containers())]);
+      await node.start();
+      expect(await ended(run)).toMatchObject({ status: 'lost', error: { code: 'run_lost' } });
+    });
+
+    it('a run of a deleted project leaves no container', async () => {
+      const run = await start('echo started; sleep 600');
+      await untilPrinted(run, 'started');
+      await world.berth.api.call('deleteProject', { params: project, query: { volumes: true } });
+      await waitFor('the container is removed', async () => (await containers()).length === 0, {
+        deadlineMs: 60_000,
+      });
+    });
+  },
+);
