@@ -13,7 +13,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** `folder` null: only the API. Sends NAME.gz if it exists, like the control plane. */
+/** `folder` null: only the API. Sends NAME.gz and lets browsers keep assets, like the control plane. */
 export async function serveMock(
   folder: string | null,
   options: MockOptions & { port?: number } = {},
@@ -29,10 +29,12 @@ export async function serveMock(
       const file = join(folder, asset.startsWith('/assets/') ? asset : 'index.html');
       const packed = existsSync(`${file}.gz`);
       const body = await readFile(packed ? `${file}.gz` : file);
-      const type = TYPES[extname(file)] ?? 'application/octet-stream';
-      response
-        .writeHead(200, { 'content-type': type, ...(packed ? { 'content-encoding': 'gzip' } : {}) })
-        .end(body);
+      response.setHeader('content-type', TYPES[extname(file)] ?? 'application/octet-stream');
+      if (packed) response.setHeader('content-encoding', 'gzip');
+      // The name of an asset has its digest.
+      if (asset.startsWith('/assets/'))
+        response.setHeader('cache-control', 'public, max-age=31536000, immutable');
+      response.writeHead(200).end(body);
     })().catch(() => response.writeHead(404).end());
   });
   await new Promise<void>((resolve, reject) =>

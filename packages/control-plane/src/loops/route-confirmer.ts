@@ -72,6 +72,13 @@ export function routeConfirmer({
     });
   }
 
+  async function reject(
+    { id, target: { host_ip, host_port } }: Waiting,
+    { proxy, saw }: Extract<ReachVerdict, { kind: 'unreachable' }>,
+  ): Promise<void> {
+    await driver.advance(id, { type: 'route_unreachable', host_ip, host_port, proxy, saw });
+  }
+
   /**
    * Starts missing checks and waits BETWEEN_PROBES_MS for them, because most applications answer at
    * once.
@@ -95,25 +102,24 @@ export function routeConfirmer({
   }
 
   async function judge(waiting: Waiting, hash: string, signal: AbortSignal): Promise<void> {
-    const { id, target } = waiting;
+    const { id } = waiting;
     const verdict = checks.get(id)?.verdict ?? null;
     if (verdict === null) return;
+    if (verdict.kind === 'unreachable') {
+      const isServed = probe !== null && (await probe(hash, signal));
+      // Another route was published meanwhile. The verdict stays for the pass that asks for the
+      // newest configuration: a check of a node that does not answer takes 10 s.
+      if (!isServed && source.current().hash !== hash) return;
+      checks.delete(id);
+      // Ignore the verdict if the proxy is down: such a proxy reaches no node.
+      if (!isServed) return;
+      return reject(waiting, verdict);
+    }
     // Remove the check even if the flow ignores the verdict, so that the next pass starts a new
     // one.
     checks.delete(id);
     if (verdict.kind === 'no_proxy') return;
-    if (verdict.kind !== 'unreachable')
-      return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
-    // Ignore the verdict if the proxy is down: such a proxy reaches no node.
-    if (probe === null || !(await probe(hash, signal))) return;
-    const { host_ip, host_port } = target;
-    await driver.advance(id, {
-      type: 'route_unreachable',
-      host_ip,
-      host_port,
-      proxy: verdict.proxy,
-      saw: verdict.saw,
-    });
+    return confirm(waiting, verdict.kind === 'unproven' ? verdict.why : null);
   }
 
   return async (signal) => {

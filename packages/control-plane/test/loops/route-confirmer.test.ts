@@ -145,6 +145,34 @@ test('a proxy that is down says nothing about the node and is asked again', asyn
   expect(unasked.said.map((event) => event['type'])).toEqual(['route_confirmed']);
 });
 
+test('the route of another project that is published meanwhile does not repeat the check of a node', async () => {
+  const to = { project_id: 'p', host: 'a.test', host_ip: '10.0.0.1', host_port: 32_001 };
+  let hash = 'h-1';
+  let asked = 0;
+  const said: string[] = [];
+  const run = routeConfirmer({
+    deployments: {
+      awaitingRoute: async () =>
+        said.length === 0 && asked < 3
+          ? [{ id: 'd', route_published_at: 1, health_path: null }]
+          : [],
+    },
+    driver: { advance: async (_id: string, { type }: { type: string }) => void said.push(type) },
+    source: { current: () => ({ hash, deployments: new Map([['d', to]]) }) },
+    // The proxy serves the newest configuration alone.
+    probe: async (of: string) => of === hash,
+    reach: async () => {
+      asked += 1;
+      hash = `h-${asked + 1}`;
+      return { kind: 'unreachable', proxy: 'https://10.0.0.9', saw: '502 Bad Gateway' };
+    },
+    settleMs: 0,
+    monotonic: () => 0,
+  } as unknown as Deps);
+  await run(new AbortController().signal);
+  expect({ asked, said }).toEqual({ asked: 1, said: ['route_unreachable'] });
+});
+
 test('a check that is not possible confirms the route with the reason', async () => {
   const one = check([{ kind: 'unproven', why: 'http://10.0.0.9 only redirects to https' }]);
   await one.run();
