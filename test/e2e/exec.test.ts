@@ -55,18 +55,19 @@ describe.skipIf(reason !== undefined)(
         params: { id: project.id },
         body: { allow_exec: is },
       });
+    const environment = (): NodeJS.ProcessEnv => ({
+      PATH: process.env['PATH'],
+      HOME: home,
+      BERTH_URL: new URL(world.berth.controlPlane.readyUrl).origin,
+      BERTH_TOKEN: token,
+    });
     function start(argv: readonly string[]): {
       child: ChildProcessWithoutNullStreams;
       done: Promise<Result>;
     } {
       const child = spawn(process.execPath, [BERTH, ...argv], {
         cwd: home,
-        env: {
-          PATH: process.env['PATH'],
-          HOME: home,
-          BERTH_URL: new URL(world.berth.controlPlane.readyUrl).origin,
-          BERTH_TOKEN: token,
-        },
+        env: environment(),
       });
       const out: Buffer[] = [];
       let err = '';
@@ -112,6 +113,20 @@ describe.skipIf(reason !== undefined)(
       const { code, out, err } = await exec(['cat'], bytes);
       expect([code, out.length, err]).toEqual([0, MIB, '']);
       expect(shaOf(out)).toBe(shaOf(bytes));
+    });
+
+    it('open a terminal with the size of the own one', { timeout: 60_000 }, async () => {
+      const line = `stty rows 33 cols 101; exec ${process.execPath} ${BERTH} exec -p shop -- sh`;
+      const child = spawn('/usr/bin/script', ['-qec', line, '/dev/null'], { env: environment() });
+      let shown = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
+      child.stdin.on('error', () => undefined);
+      const closed = new Promise<number | null>((resolve) => child.on('close', resolve));
+      await waitFor('the prompt', () => shown.includes('# '));
+      child.stdin.write('stty size; tty && exit 4\n');
+      expect(await closed, shown).toBe(4);
+      expect(shown).toContain('33 101');
+      expect(shown).toContain('/dev/pts/');
     });
 
     it('end the command when the person leaves', { timeout: 60_000 }, async () => {

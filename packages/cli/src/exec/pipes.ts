@@ -44,8 +44,11 @@ export const processPipes = (): Pipes => ({
   setRaw(isRaw) {
     if (process.stdin.isTTY) (process.stdin as ReadStream).setRawMode(isRaw);
   },
-  size: () =>
-    process.stdout.isTTY ? { rows: process.stdout.rows, cols: process.stdout.columns } : null,
+  size() {
+    const { isTTY, rows, columns: cols } = process.stdout;
+    // A terminal without a size, such as a serial line, says 0.
+    return isTTY && rows > 0 && cols > 0 ? { rows, cols } : null;
+  },
   onResize(listener) {
     process.stdout.on('resize', listener);
     return () => void process.stdout.off('resize', listener);

@@ -7,14 +7,20 @@ import {
   EXEC_HEADER,
   EXEC_PROTOCOL,
   execFrame,
-  TICKET_PROTOCOL,
 } from '@berth/wire/exec';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type RawData, WebSocket } from 'ws';
 import { createWorld, type World } from './deployed.ts';
+import {
+  closeSockets,
+  idOf,
+  open,
+  openAgent,
+  openClient,
+  type Socket,
+  until,
+} from './exec-sockets.ts';
 import type { ExecLimits } from '../../src/api/exec/sessions.ts';
 import {
-  AGENT_SECRET,
   type Api,
   claimsOf,
   createApi,
@@ -29,7 +35,6 @@ let api: Api;
 let base: string;
 let world: World;
 let project: string;
-const sockets: WebSocket[] = [];
 const COMMAND = { command: ['psql', '-c', 'select 1'] };
 const CAPABLE = { agent_version: '0.3.0', capabilities: [CAN_EXEC, EXEC_ALLOWED] };
 
@@ -52,7 +57,7 @@ async function begin(execLimits: Partial<ExecLimits>): Promise<void> {
 }
 beforeEach(() => begin({ checkMs: 20 }), 60_000);
 afterEach(async () => {
-  for (const socket of sockets.splice(0)) socket.terminate();
+  closeSockets();
   await api.close();
 });
 
@@ -81,71 +86,9 @@ const exec = (over: object = {}, as: 'admin' | 'developer' | 'viewer' = 'admin')
 const patch = (body: object) =>
   api.call('patchProject', { params: { id: project }, body, as: 'admin' });
 
-type Socket = {
-  socket: WebSocket;
-  /** Text messages. */
-  texts: Record<string, unknown>[];
-  data: [channel: number, text: string][];
-  closed: Promise<void>;
-};
-type Refusal = { status: number; code: string };
-
-function listenTo(socket: WebSocket): Socket {
-  const seen: Socket = {
-    socket,
-    texts: [],
-    data: [],
-    closed: new Promise((resolve) => socket.once('close', () => resolve())),
-  };
-  socket.on('message', (data: RawData, isBinary) => {
-    const bytes = data as Buffer;
-    if (isBinary) seen.data.push([bytes[0] ?? -1, bytes.subarray(1).toString()]);
-    else seen.texts.push(JSON.parse(bytes.toString()) as Record<string, unknown>);
-  });
-  return seen;
-}
-
-function open(
-  path: string,
-  protocols: string[],
-  headers: Record<string, string> = {},
-): Promise<Socket | Refusal> {
-  return new Promise((resolve) => {
-    const socket = new WebSocket(new URL(path, base.replace('http', 'ws')), protocols, { headers });
-    sockets.push(socket);
-    const seen = listenTo(socket);
-    socket.on('error', () => undefined);
-    socket.on('open', () => resolve(seen));
-    socket.on('unexpected-response', (_, response) => {
-      let text = '';
-      response.on('data', (part: Buffer) => (text += part.toString()));
-      response.on('end', () => {
-        const { code } = JSON.parse(text) as { code: string };
-        resolve({ status: response.statusCode ?? 0, code });
-      });
-    });
-  });
-}
-const clientOf = (
-  { ticket, url }: Record<string, unknown>,
-  headers: Record<string, string> = {},
-): Promise<Socket | Refusal> =>
-  open(
-    new URL(String(url)).pathname,
-    [EXEC_PROTOCOL, `${TICKET_PROTOCOL}${String(ticket)}`],
-    headers,
-  );
-const agentOf = (id: string): Promise<Socket | Refusal> =>
-  open(`/api/agent/exec/${id}`, [EXEC_PROTOCOL], { 'x-agent-secret': AGENT_SECRET });
-const idOf = ({ url }: Record<string, unknown>): string => String(url).split('/').at(-1) ?? '';
-
-const until = async (isTrue: () => boolean | Promise<boolean>, what: string): Promise<void> => {
-  const late = Date.now() + 10_000;
-  while (!(await isTrue())) {
-    if (Date.now() > late) throw new Error(`not within 10 s: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-};
+const clientOf = (ticket: Record<string, unknown>, headers: Record<string, string> = {}) =>
+  openClient(base, ticket, headers);
+const agentOf = (id: string) => openAgent(base, id);
 /** Opens both ends. */
 async function session(over: object = {}): Promise<{ client: Socket; agent: Socket; id: string }> {
   const { json } = await exec(over);
@@ -346,7 +289,9 @@ describe('rights', () => {
     const { json } = await exec();
     expect(await agentOf(idOf(json))).toEqual({ status: 404, code: 'not_found' });
     await clientOf(json);
-    const wrong = open(`/api/agent/exec/${idOf(json)}`, [EXEC_PROTOCOL], { 'x-agent-secret': 'x' });
+    const wrong = open(base, `/api/agent/exec/${idOf(json)}`, [EXEC_PROTOCOL], {
+      'x-agent-secret': 'x',
+    });
     expect(await wrong).toEqual({ status: 401, code: 'agent_secret' });
   });
 });
