@@ -29,6 +29,11 @@ const answers = (hostname: string): Promise<unknown> =>
     10_000,
   );
 
+const newestId = async (project: string): Promise<string> => {
+  const { json } = await served.api.call('projectDeployments', { params: { id: project } });
+  return (json['items'] as { id: string }[])[0]?.id ?? '';
+};
+
 describe('wrong usage', () => {
   test.each([
     [['web'], /“web” must be a process and its count/],
@@ -143,6 +148,49 @@ test('web=0 stops all of them, each command says so, and a later scale starts th
   const up = await who.berth(['scale', 'web=1', '--project', 'rest', '--no-wait']);
   expect(up).toMatchObject({ code: 0, out: 'rest wants web=1\n' });
   expect(up.err).toContain('rest starts its release again: deployment 2');
+});
+
+test('a project that a person stopped: each command says so and how to start it, at count 0 too', async () => {
+  // The node stops what the test before stopped.
+  await world.work(world.home, {});
+  const id = await createProject(served.api, { name: 'halt', domain_prefix: 'halt' });
+  await served.api.call('cancelDeployment', { params: { id: await newestId('rest') } });
+  const first = await world.live(id);
+  const stop = await who.berth(['stop', 'halt']);
+  expect(stop.out).toBe('halt is stopped\n');
+  expect(stop.err).toContain('to start it again: berth start halt\n');
+  await world.work(world.home, {});
+  const scale = (web: number) => who.berth(['scale', `web=${web}`, '--project', 'halt', '--wait']);
+  const down = await scale(0);
+  expect(down).toMatchObject({ code: 0, out: 'halt wants web=0\n' });
+  expect(down.err).toContain(
+    'halt is stopped: the counts take effect when it starts: ' +
+      'berth scale web=1 --project halt && berth start halt\n',
+  );
+  expect((await who.berth(['status', 'halt'])).out).toMatch(/^halt is stopped; /);
+  expect((await who.berth(['stop', 'halt'])).out).toBe('halt is stopped already\n');
+  const up = await scale(2);
+  expect(up).toMatchObject({ code: 0, out: 'halt wants web=2\n' });
+  expect(up.err).toContain('the counts take effect when it starts: berth start halt\n');
+  expect(await newestId('halt')).toBe(first);
+
+  await scale(0);
+  const starting = who.berth(['start', 'halt']);
+  const next = await vi.waitFor(async () => {
+    const newest = await newestId('halt');
+    expect(newest).not.toBe(first);
+    return newest;
+  }, 10_000);
+  await world.deployedAgain(next);
+  await world.work(world.home, {});
+  const started = await starting;
+  expect(started.code, started.err).toBe(0);
+  expect(started.err).toContain(
+    'halt is scaled to 0, so this version rests now: berth scale web=1 --project halt\n',
+  );
+  expect((await who.berth(['status', 'halt'])).out).toMatch(/^halt is scaled to 0; /);
+  const again = await who.berth(['stop', 'halt']);
+  expect(again.out).toBe('halt is stopped\n');
 });
 
 test('the usage of an instance comes from its last two points of the last minutes', () => {

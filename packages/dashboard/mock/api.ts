@@ -182,6 +182,7 @@ function scale(call: Call): Project {
     const count = Number(call.body['web']);
     const wasAtZero = isScaledToZero(of);
     of.processes = [{ name: 'web', count }];
+    if (of.stopped_by_person) return;
     const running = call.world.deployment(of.running_deployment_id ?? '');
     if (running === undefined) return;
     if (count === 0) {
@@ -617,7 +618,8 @@ const HANDLERS: Handlers = {
   },
   restartProject: (call) => deploy(call, { trigger: 'restart' }),
   startProject: (call) => deploy(call, { trigger: 'start' }),
-  stopProject: (call) => changeProject(call, (of) => void (of.stopped = true)),
+  stopProject: (call) =>
+    changeProject(call, (of) => void Object.assign(of, { stopped: true, stopped_by_person: true })),
   scaleProject: scale,
   listInstances: instances,
   projectPlacement,

@@ -64,6 +64,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     domains: [],
     url: `https://${given.domain_prefix ?? name}.apps.example.org`,
     stopped: false,
+    stopped_by_person: given.stopped ?? false,
     running_deployment_id: null,
     certificate: {
       state: 'ok',

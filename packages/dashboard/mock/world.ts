@@ -8,7 +8,7 @@ import type { Deployment, LogLine } from '@berth/wire/deployment';
 import type { Event } from '@berth/wire/event';
 import type { Node } from '@berth/wire/node';
 import type { Notification } from '@berth/wire/notification';
-import type { Project } from '@berth/wire/project';
+import { isScaledToZero, type Project } from '@berth/wire/project';
 import type { Secret } from '@berth/wire/secret';
 import type { User } from '@berth/wire/user';
 import { isSettled } from '@berth/wire/vocabulary';
@@ -156,7 +156,10 @@ function advance(world: World, rows: Deployment[], index: number, row: Deploymen
     const old = rows.findIndex(({ id }) => id === of.running_deployment_id);
     if (old >= 0 && rows[old] !== undefined)
       rows[old] = { ...rows[old], status: 'retired', health: null };
-    Object.assign(of, { running_deployment_id: next.id, stopped: false });
+    Object.assign(of, {
+      running_deployment_id: next.id,
+      ...{ stopped: isScaledToZero(of), stopped_by_person: false },
+    });
   }
   world.tell({
     kind: `deployment.${status}`,

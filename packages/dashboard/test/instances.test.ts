@@ -4,7 +4,7 @@ import type { PlacedInstance } from '@berth/wire/instance';
 import { MAX_COUNT } from '@berth/wire/project';
 import { FORM } from '../src/parts/project-fields.ts';
 import { servingPart, servingText, whyThere } from '../src/parts/instance-text.ts';
-import { onlyOneText, whyNotCount } from '../src/pages/project/instances.tsx';
+import { onlyOneText, whenCountApplies, whyNotCount } from '../src/pages/project/instances.tsx';
 
 const wants = (count: number) => ({ processes: [{ name: 'web', count }] });
 const states = (...all: PlacedInstance['state'][]): PlacedInstance[] =>
@@ -27,6 +27,14 @@ test.each([
   [states('serving', 'serving'), 2, '2 instances'],
 ])('%# the lead of a project with %d wanted: %s', (instances, wanted, part) =>
   expect(servingPart(instances, wanted)).toBe(part),
+);
+
+test.each([
+  [0, false, /^The project is scaled to 0: .* until you scale it up/],
+  [0, true, /^The project is stopped\. The number takes effect when you start it/],
+  [2, true, /^The project is stopped\. The number takes effect when you start it/],
+])('count %d of a project that rests, stopped by a person: %s', (count, stopped_by_person, text) =>
+  expect(whenCountApplies({ ...wants(count), stopped: true, stopped_by_person })).toMatch(text),
 );
 
 describe('each instance says why it is on its node', () => {

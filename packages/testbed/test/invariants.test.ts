@@ -343,6 +343,12 @@ it('an older version that an engine gave the port of the present one can be stop
   ).toEqual(['old-serves']);
 });
 
+it('a scale up does not start a project that a person stopped', () => {
+  const up = { type: 'scaling', project: 'p', count: 2, drain_ms: 1 } as const;
+  expect(broken([{ ...stopped, sent: 0 }, up, readProject(true, 3)])).toEqual([]);
+  expect(broken([{ ...stopped, sent: 0 }, up, readProject(false, 3)])).toEqual(['stop-stays']);
+});
+
 it('a request that was open during a stop may start the project later', () => {
   const wanted = { type: 'wanted', project: 'p', request: 'r' } as const;
   const answered = { type: 'answered', project: 'p', request: 'r', isOnce: true } as const;

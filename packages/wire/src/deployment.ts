@@ -88,6 +88,10 @@ export const Phase = Type.Object({
   ended_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null while the phase continues' })),
 });
 
+/** Why the container of a running version is stopped. */
+const STOP_CAUSES = ['stopped', 'scaled_to_zero', 'newer_version'] as const;
+export type StopCause = (typeof STOP_CAUSES)[number];
+
 /** A deployment in lists. It has no events and no placement scores, because both can be large. */
 export const DeploymentItem = Type.Object({
   id: Id,
@@ -97,6 +101,14 @@ export const DeploymentItem = Type.Object({
   note: orNull(Type.String()),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
   waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
+  rests: Type.Optional(
+    orNull(
+      Type.Unsafe<StopCause>({
+        ...literals(STOP_CAUSES),
+        description: 'why the container of a running version is stopped; null: it is not',
+      }),
+    ),
+  ),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
   rolled_back_from: Type.Optional(

@@ -25,6 +25,7 @@ export const ERRORS = {
   method_not_allowed: { status: 405, title: 'This path does not support the HTTP method' },
   ambiguous: { status: 409, title: 'More than one resource has this name; use the id instead' },
   name_taken: { status: 409, title: 'Another project already has this name' },
+  job_name_taken: { status: 409, title: 'The project already has a job with this name' },
   dataset_name_taken: { status: 409, title: 'Another dataset already has this name' },
   dataset_in_use: {
     status: 409,

@@ -612,5 +612,8 @@ export const Placement = Type.Object({
   items: Type.Array(PlacementRow),
   winner: orNull(Id),
   left_out: Type.Optional(LeftOut),
+  note: Type.Optional(
+    Type.String({ description: 'of a preview: how the deployment would get the room it needs' }),
+  ),
 });
 export type Placement = Static<typeof Placement>;

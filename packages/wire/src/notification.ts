@@ -18,6 +18,7 @@ export const PROBLEM_KINDS = [
   'disk',
   'dataset',
   'certificate',
+  'job_failed',
 ] as const;
 export type ProblemKind = (typeof PROBLEM_KINDS)[number];
 /** `recovered`: a problem is over. */
@@ -30,6 +31,7 @@ export const NOTIFICATION_EVENTS = [
   'disk',
   'dataset',
   'certificate',
+  'job_failed',
 ] as const;
 export type NotificationEvent = (typeof NOTIFICATION_EVENTS)[number];
 

@@ -140,9 +140,14 @@ export type Process = Static<typeof Process>;
 /** Returns whether no container of the project runs because its count is 0. */
 export const isScaledToZero = ({ processes }: { processes: readonly Process[] }): boolean =>
   processes.find(({ name }) => name === 'web')?.count === 0;
+/** Returns whether a stopped project rests because its count is 0, and no person stopped it. */
+export const restsAtZero = (project: {
+  processes: readonly Process[];
+  stopped_by_person: boolean;
+}): boolean => isScaledToZero(project) && !project.stopped_by_person;
 /** Returns why no container of a stopped project runs, as a word. */
-export const restWord = (project: { processes: readonly Process[] }): string =>
-  isScaledToZero(project) ? 'scaled to 0' : 'stopped';
+export const restWord = (project: Parameters<typeof restsAtZero>[0]): string =>
+  restsAtZero(project) ? 'scaled to 0' : 'stopped';
 /** Body of a scale: the count of each named process. Takes effect at once. */
 export const Scale = Type.Record(Type.String({ maxLength: 63 }), Count, {
   minProperties: 1,
@@ -321,6 +326,11 @@ export const Project = Type.Object({
     description:
       'true after a stop, until a deployment is live, and while `web` has count 0: the host ' +
       'answers 503 with a page',
+  }),
+  stopped_by_person: Type.Boolean({
+    description:
+      'true after a stop, until a deployment that a person requested is live: a scale stores the ' +
+      'count and starts nothing',
   }),
   running_deployment_id: orNull(Id),
   config: Type.Optional(

@@ -50,6 +50,7 @@ import {
   TaskReportAnswer,
 } from './task.ts';
 import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
+import { JOB_ROUTES } from './job.ts';
 import { RUN_ROUTES } from './run.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
@@ -352,6 +353,7 @@ export const ROUTES = {
   },
 
   ...RUN_ROUTES,
+  ...JOB_ROUTES,
   ...RUNTIME_ROUTES,
   ...HOOK_ROUTES,
 

@@ -15,6 +15,8 @@
  * lost            a node whose agent was silent for FAILOVER_AFTER, or an instance on such a node
  * failover        a replacement of an instance on another node, because its node is lost
  * brake           stops all failovers while most deploy nodes are silent
+ * job             a command with a schedule; each of its times gives one run, or a record that says
+ *                 why not
  * run             one execution of a command in a container of its own, from the image of a release;
  *                 a person, a job or a release command requests it
  * task            one piece of work for one node, with `attempt` and a lease

@@ -10,7 +10,7 @@ import { follow, printLive } from '../deploy/follow.ts';
 import { projectToDeploy } from '../project/new-project.ts';
 import { differences, readRepository } from '../project/git.ts';
 import { allPages } from '../project/pages.ts';
-import { howToStart } from '../project/rest.ts';
+import { howToScaleUp } from '../project/rest.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
@@ -255,7 +255,7 @@ export async function finish(
     }),
   );
   if (isScaledToZero(project))
-    cli.say(`${project.name} is scaled to 0, so this version rests now: ${howToStart(project)}`);
+    cli.say(`${project.name} is scaled to 0, so this version rests now: ${howToScaleUp(project)}`);
 }
 
 async function sayDifferences(cli: Cli, project: Project): Promise<void> {

@@ -2,7 +2,14 @@
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { InstanceItem } from '@berth/wire/instance';
 import type { ProjectMetrics } from '@berth/wire/metrics';
-import { isScaledToZero, MAX_COUNT, type Project, type Scale, restWord } from '@berth/wire/project';
+import {
+  isScaledToZero,
+  MAX_COUNT,
+  type Project,
+  restsAtZero,
+  restWord,
+  type Scale,
+} from '@berth/wire/project';
 import { sizeText } from '@berth/wire/size-text';
 import { defined } from '@berth/kit/defined';
 import type { Cli } from '../cli.ts';
@@ -10,6 +17,7 @@ import { type Seen, seenBefore, waitForCounts } from '../deploy/scale.ts';
 import { type Column, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { allPages } from '../project/pages.ts';
+import { howToStart } from '../project/rest.ts';
 import { projectOrNone } from '../project/select.ts';
 import { isAway, usage } from '../problem.ts';
 import type { Command } from './command.ts';
@@ -28,7 +36,8 @@ export const INSTANCE_COMMANDS: readonly Command[] = [
     detail:
       'In a terminal, it waits until as many serve; exit code 1 and the reason if one of them ' +
       'waits for a node or fails. The count stays, and Berth continues to try. web=0 stops all of ' +
-      'them: the address answers 503 until a later scale starts the release again.',
+      'them: the address answers 503 until a later scale starts the release again. A project that ' +
+      'a person stopped stays stopped; `berth start` takes the count.',
     args: [
       {
         name: 'process=count',
@@ -114,7 +123,7 @@ async function reportScale(
 
 /** Returns the deployment that starts a project that was scaled to 0; null if there is none. */
 async function startOf(cli: Cli, project: Project): Promise<DeploymentItem | null> {
-  if (!project.stopped || isScaledToZero(project)) return null;
+  if (!project.stopped || project.stopped_by_person || isScaledToZero(project)) return null;
   const { items } = await cli.client().call('projectDeployments', {
     params: { id: project.id },
     query: { limit: 1 },
@@ -126,8 +135,8 @@ async function startOf(cli: Cli, project: Project): Promise<DeploymentItem | nul
 /** Returns why the counts have no effect yet; null if a version serves. */
 function whyNothingStarts(project: Project): string | null {
   const { stopped, running_deployment_id } = project;
-  if (stopped && isScaledToZero(project)) return `is scaled to 0: ${project.url} answers 503`;
-  if (stopped) return 'is stopped: the counts take effect when it starts';
+  if (stopped && restsAtZero(project)) return `is scaled to 0: ${project.url} answers 503`;
+  if (stopped) return `is stopped: the counts take effect when it starts: ${howToStart(project)}`;
   return running_deployment_id === null
     ? 'has no running version: the counts take effect with its first deployment'
     : null;

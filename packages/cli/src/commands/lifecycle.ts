@@ -1,6 +1,6 @@
 /** Commands for running or stopped projects: restart, stop, start. */
 import { whyNotProject, type ProjectAction } from '@berth/wire/can';
-import { isScaledToZero, type Project, restWord } from '@berth/wire/project';
+import { type Project, restsAtZero } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { refused } from '../problem.ts';
 import { howToStart } from '../project/rest.ts';
@@ -24,8 +24,8 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
     name: 'stop',
     summary: 'Stop a project: its address answers 503 with a page until it starts again',
     detail:
-      'Cancels deployments in progress. Pushes are skipped while it is stopped; start, deploy ' +
-      'and rollback start it.',
+      'Cancels deployments in progress. Pushes are skipped while it is stopped, and a scale only ' +
+      'stores the count; start, deploy and rollback start it.',
     args: [PROJECT_ARGUMENT],
     aboutProject: true,
     routes: ['stopProject'],
@@ -34,7 +34,7 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
       const project = await cli.client().call('stopProject', { params: { id: before.id } });
       cli.print(
         project,
-        () => `${project.name} is ${before.stopped ? `${restWord(project)} already` : 'stopped'}`,
+        () => `${project.name} is ${before.stopped_by_person ? 'stopped already' : 'stopped'}`,
       );
       cli.say(`to start it again: ${howToStart(project)}`);
     },
@@ -42,6 +42,9 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
   {
     name: 'start',
     summary: 'Start a stopped project with the release that it ran last, without a build',
+    detail:
+      'It runs as many instances as the last scale stored. With count 0 the release proves that it ' +
+      'answers, and rests until a scale to 1 or more.',
     args: [PROJECT_ARGUMENT],
     options: [DETACH],
     aboutProject: true,
@@ -67,7 +70,7 @@ async function again(
 /** Throws if the action is not possible, and names the right command. The server checks too. */
 function refuse(project: Project, action: ProjectAction): void {
   const { deleting, stopped, running_deployment_id } = project;
-  if (!deleting && stopped && action !== 'stop' && isScaledToZero(project))
+  if (!deleting && stopped && action !== 'stop' && restsAtZero(project))
     throw refused(
       'wrong_state',
       `${project.name} cannot ${action}: it is scaled to 0`,

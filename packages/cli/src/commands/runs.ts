@@ -78,23 +78,8 @@ export const RUN_COMMANDS: readonly Command[] = [
     routes: ['projectRuns', 'getProject'],
     async run(cli, [named], options) {
       const { id } = await cli.project(named);
-      const limit = (options['limit'] as number | undefined) ?? 20;
-      if (!Number.isInteger(limit) || limit < 1)
-        throw usage('--limit must be a whole number of at least 1');
-      const query = {
-        limit: Math.min(limit, 200),
-        ...(defined({ status: options['status'], job: options['job'] }) as Record<string, never>),
-      };
-      const items = await allPages<Run>(
-        (cursor) =>
-          cli.client().call('projectRuns', { params: { id }, query: { ...query, ...cursor } }),
-        limit,
-      );
-      cli.print({ items }, () =>
-        items.length === 0
-          ? 'no runs; start one with: berth run -- COMMAND'
-          : table(items, columns(cli)),
-      );
+      const filter = defined({ status: options['status'], job: options['job'] });
+      await runsOf(cli, id, filter, (options['limit'] as number | undefined) ?? 20);
     },
   },
   {
@@ -140,14 +125,37 @@ export const RUN_COMMANDS: readonly Command[] = [
   },
 ];
 
+/** Prints the newest runs of a project. */
+export async function runsOf(
+  cli: Cli,
+  id: string,
+  filter: Readonly<Record<string, unknown>>,
+  limit: number,
+): Promise<void> {
+  if (!Number.isInteger(limit) || limit < 1)
+    throw usage('--limit must be a whole number of at least 1');
+  // The server checks the values of the filter.
+  const query = { limit: Math.min(limit, 200), ...(filter as Record<string, never>) };
+  const items = await allPages<Run>(
+    (cursor) =>
+      cli.client().call('projectRuns', { params: { id }, query: { ...query, ...cursor } }),
+    limit,
+  );
+  cli.print({ items }, () =>
+    items.length === 0
+      ? 'no runs; start one with: berth run -- COMMAND'
+      : table(items, columns(cli)),
+  );
+}
+
 const UNITS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
-function duration(text: string): number {
+export function duration(text: string): number {
   const [, count, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
   if (count === undefined) throw new Error('must be a duration such as 90s, 15m or 2h');
   return Number(count) * UNITS[unit as keyof typeof UNITS];
 }
 
-function bytes(text: string): number {
+export function bytes(text: string): number {
   const size = parseBytes(text);
   if (size === null) throw new Error('must be a size such as 512MiB or 2GB');
   return size;
@@ -165,7 +173,7 @@ function envOf(pairs: readonly string[] | undefined): Record<string, string> | u
 }
 
 /** Prints the output until the run has ended, and ends with the exit code of the command. */
-async function finish(cli: Cli, { id }: Run): Promise<void> {
+export async function finish(cli: Cli, { id }: Run): Promise<void> {
   const run = (await followRun(cli, id)) ?? (await cancelled(cli, id));
   if (cli.json) cli.print(run, () => '');
   if (run.status === 'succeeded') return;
@@ -233,12 +241,10 @@ function printLine(cli: Cli, line: LogLine): void {
   else cli.say(cli.paintErr('dim', safe(line.text)));
 }
 
-const commandText = (run: Run): string =>
-  run.command
-    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word)))
-    .join(' ');
+export const commandText = ({ command }: Pick<Run, 'command'>): string =>
+  command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
 
-const endText = (run: Run): string =>
+export const endText = (run: Pick<Run, 'status' | 'exit_code'>): string =>
   run.exit_code === null ? run.status : `${run.status} (${run.exit_code})`;
 
 const columns = (cli: Cli): Column<Run>[] => [
@@ -248,7 +254,8 @@ const columns = (cli: Cli): Column<Run>[] => [
   { head: 'job', of: (run) => run.job ?? '–' },
   { head: 'by', of: (run) => run.created_by ?? run.trigger },
   { head: 'node', of: (run) => run.node_name ?? '–' },
-  { head: 'started', of: (run) => ago(run.started_at, cli.io.now()) },
+  { head: 'started', of: (run) => ago(run.started_at ?? run.scheduled_for, cli.io.now()) },
+  { head: 'reason', of: (run) => safe(run.reason ?? run.error?.message ?? '').slice(0, 60) },
 ];
 
 function shown(cli: Cli, run: Run): string {

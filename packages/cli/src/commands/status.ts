@@ -102,17 +102,20 @@ export const STATUS_COMMANDS: readonly Command[] = [
   },
 ];
 
-const placementText = ({ items, winner }: Placement): string =>
+const placementText = ({ items, winner, note }: Placement): string =>
   items.length === 0
     ? 'no deploy node has registered; add one: berth node join-token --role deploy'
-    : table(items, [
-        { head: '', of: (row) => (row.node_id === winner ? '→' : '') },
-        ...TERMS,
-        {
-          head: 'REASON',
-          of: (row) => row.reason ?? (row.node_id === winner ? 'would get it' : ''),
-        },
-      ]);
+    : [
+        table(items, [
+          { head: '', of: (row) => (row.node_id === winner ? '→' : '') },
+          ...TERMS,
+          {
+            head: 'REASON',
+            of: (row) => row.reason ?? (row.node_id === winner ? 'would get it' : ''),
+          },
+        ]),
+        ...(note === undefined ? [] : [oneLine(note)]),
+      ].join('\n');
 
 const TERMS: readonly Column<PlacementRow>[] = [
   { head: 'NODE', of: (row) => row.hostname },

@@ -20,6 +20,7 @@ import { MCP_COMMANDS } from './mcp.ts';
 import { METRICS_COMMANDS } from './metrics.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { RIGHTS_COMMANDS } from './rights.ts';
+import { JOB_COMMANDS } from './jobs.ts';
 import { RUN_COMMANDS } from './runs.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 import { TOKEN_COMMANDS } from './token.ts';
@@ -32,6 +33,7 @@ export const COMMANDS: readonly Command[] = [
   ...LIFECYCLE_COMMANDS,
   ...INSTANCE_COMMANDS,
   ...RUN_COMMANDS,
+  ...JOB_COMMANDS,
   ...EXEC_COMMANDS,
   ...TUNNEL_COMMANDS,
   ...STATUS_COMMANDS,
@@ -56,6 +58,7 @@ export const COMMANDS: readonly Command[] = [
 export const NOUNS: Readonly<Record<string, string>> = {
   context: 'Addresses to which you signed in',
   deployment: 'Deployments: list, show, watch',
+  job: 'Jobs, which run by a schedule: list, add, show, edit, delete, run, runs',
   runs: 'Runs of commands: list, show, logs, cancel',
   project: 'Projects: list, create, show, edit, delete',
   'project members': 'Who may see a project, besides admins',

@@ -172,13 +172,14 @@ export const TOOLS: readonly Tool[] = [
         };
       }
       const project = await cli.project(needed('project', named));
-      const { items, winner, left_out } = await cli
+      const { items, winner, left_out, note } = await cli
         .client()
         .call('placement', { query: { project_id: project.id } });
       return {
         winner: items.find((row) => row.node_id === winner)?.hostname ?? null,
         nodes: items.slice(0, ITEMS),
         left_out,
+        note,
       };
     },
   },

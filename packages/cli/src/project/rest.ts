@@ -1,9 +1,14 @@
 /** Says how a stopped project starts. */
-import { isScaledToZero, type Project } from '@berth/wire/project';
+import { isScaledToZero, type Project, restsAtZero } from '@berth/wire/project';
 
-type Resting = Pick<Project, 'name' | 'processes'>;
+type Resting = Pick<Project, 'name' | 'processes' | 'stopped_by_person'>;
 
-export const howToStart = (project: Resting): string =>
-  isScaledToZero(project)
-    ? `berth scale web=1 --project ${project.name}`
-    : `berth start ${project.name}`;
+export const howToScaleUp = ({ name }: Pick<Project, 'name'>): string =>
+  `berth scale web=1 --project ${name}`;
+
+/** A project that a person stopped at count 0 needs both: a start alone leaves it at count 0. */
+export function howToStart(project: Resting): string {
+  if (restsAtZero(project)) return howToScaleUp(project);
+  const start = `berth start ${project.name}`;
+  return isScaledToZero(project) ? `${howToScaleUp(project)} && ${start}` : start;
+}

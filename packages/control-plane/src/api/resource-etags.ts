@@ -2,7 +2,7 @@
  * Entity tags of resources that people change. They cover only fields that people set, so that
  * changes by the platform do not make an edit stale.
  */
-import { ProjectPatch } from '@berth/wire/project';
+import { isScaledToZero, ProjectPatch } from '@berth/wire/project';
 import type { Role } from '@berth/wire/vocabulary';
 import { maySeeEnv } from '../domain/identity/access.ts';
 import type {
@@ -26,6 +26,7 @@ export function projectEtag(project: ProjectRecord, role: Role): string {
       : project[key];
   // Empty while the project runs, so that older versions compute the same ETag.
   const stopped = project.stopped_at === null ? [] : ['stopped'];
+  if (project.stopped_by_person && isScaledToZero(project)) stopped.push('by_person');
   return etagOf(
     JSON.stringify([
       project.id,

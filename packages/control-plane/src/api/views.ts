@@ -35,6 +35,7 @@ import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
 import { allInstances, type InstanceRecord } from '../domain/deployments/instance.ts';
+import { restOf } from '../domain/deployments/rest.ts';
 import type { DatasetPin } from '../domain/data/data-copies.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/git/hooks.ts';
@@ -162,6 +163,7 @@ export function deploymentItem(
     note: d.note,
     error: d.error,
     waiting: d.waiting,
+    rests: restOf(d),
     cancel_requested: d.cancel_requested_at !== null,
     rollback_of: d.rollback_of,
     rolled_back_from: d.rolled_back?.from ?? null,

@@ -25,6 +25,7 @@ import { notificationRoutes } from './routes/notifications.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { repositoryLookRoutes } from './routes/repository-looks.ts';
+import { jobRoutes } from './routes/jobs.ts';
 import { runRoutes } from './routes/runs.ts';
 import { runtimeLogRoutes } from './routes/runtime-logs.ts';
 import { secretRoutes } from './routes/secrets.ts';
@@ -54,6 +55,7 @@ const GROUPS = [
   eventRoutes,
   logRoutes,
   runRoutes,
+  jobRoutes,
   runtimeLogRoutes,
   nodeFailoverRoutes,
   nodeRoutes,

@@ -19,6 +19,7 @@ import {
   waitText,
 } from '../domain/deployments/wait-reason.ts';
 import { choose } from '../domain/nodes/placement.ts';
+import { refusalText } from '../domain/nodes/refusal.ts';
 import { deviceIds } from '../domain/nodes/room.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { mounted } from './data.ts';
@@ -46,13 +47,18 @@ export const isCreation = (
 export function createAgain(draft: Draft, d: DeploymentRecord, home: NodeFact): void {
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return setWaiting(draft, d, whyNoMounts(draft, d));
+  const devices = takeDevicesAgain(draft, d, home);
+  if ('kind' in devices) {
+    const message = `${home.hostname} ${refusalText(devices)}`;
+    return setWaiting(draft, d, { kind: 'not_created_again', message });
+  }
   // The new container has no label of an instance.
   const unlabelled = { ...d, instance_id: null };
   draft.set(d, { instance_id: null, container_id: null });
   createDeployTask(draft, d, home, {
     mounts,
     missingBytes: missingOn(draft, d, home),
-    devices: deviceIds(takeDevicesAgain(draft, d, home)),
+    devices: deviceIds(devices),
     replace: d.settings.replace,
     ...mountVolumes(draft, unlabelled, home),
   });

@@ -60,7 +60,7 @@ import {
   type Refusals,
   refusalsText,
 } from '../domain/nodes/refusal.ts';
-import { deviceIds, type Freed, type MachineNeeds } from '../domain/nodes/room.ts';
+import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -72,17 +72,7 @@ import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
-import {
-  addStopFirst,
-  freedFor,
-  freeRoom,
-  machineOf,
-  machineOfOther,
-  mustRoll,
-  oldInTheWay,
-  placeWithoutOld,
-  takeRoom,
-} from './room.ts';
+import { addStopFirst, freedFor, freeRoom, machineOf, mustRoll, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
@@ -147,6 +137,7 @@ import {
   startSeconds,
 } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
+import { placeOfFirst, placesOfOthers } from './two-versions.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'drop_copy' | 'end_tasks' | 'restore_route' | 'remove_container';
@@ -450,9 +441,14 @@ function requestText(
  * neither waits for a deployment in progress nor supersedes it: that deployment has a newer version
  * and starts a new container anyway. Throws wrong_state.
  */
-function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
+function refuseAgain({ trigger, fromZero }: DeploymentRequest, { project, live }: Facts): void {
   if (trigger !== 'restart' && trigger !== 'start') return;
-  if (project.stopped_at !== null && isScaledToZero(project))
+  if (fromZero === true && project.stopped_by_person)
+    throw new DomainError(
+      'wrong_state',
+      `a scale of project ${project.name} does not start it: a person stopped it; start it`,
+    );
+  if (project.stopped_at !== null && isScaledToZero(project) && !project.stopped_by_person)
     throw new DomainError(
       'wrong_state',
       `a ${trigger} of project ${project.name} is not possible: it is scaled to 0; ` +
@@ -481,6 +477,7 @@ function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): 
 
 /**
  * Stops the project: cancels its deployments in progress, in any state, and stops the running one.
+ * A project that rests because its count is 0 stays stopped from now on, whatever its count.
  * Repeated calls change nothing. Throws being_deleted.
  */
 export function stop(by: string, facts: Facts): Plan {
@@ -488,8 +485,12 @@ export function stop(by: string, facts: Facts): Plan {
   if (project.deleting_at !== null)
     throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const draft = createDraft(facts, 'project_stopped');
-  if (project.stopped_at === null)
-    draft.plan.stopped = { at: now, message: `project ${project.name} stopped by ${by}` };
+  if (!project.stopped_by_person)
+    draft.plan.stopped = {
+      at: project.stopped_at ?? now,
+      byPerson: true,
+      message: `project ${project.name} stopped by ${by}`,
+    };
   for (const d of facts.live)
     STEPS[d.status as LiveState].on.project_stopped?.(draft, d, { type: 'project_stopped' });
   return draft.plan;
@@ -655,14 +656,11 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
-  const machine = machineOfOther(draft, d, freedFor(draft, d));
-  const others = placeOthers(draft, d, { ...question, machine }, node);
-  const { lacking } = others;
-  const old = lacking === null ? null : oldInTheWay(draft, d, lacksRoom(draft, d, question, node));
-  if (lacking !== null && (old === null || mustRoll(draft, d)))
-    return old === null
-      ? waitForDeployNode(draft, d, question, lacking)
-      : refuseRolling(draft, d, refusalsText(lacking.refusals));
+  const others = placesOfOthers(draft, d, question, node);
+  if (others.kind === 'none') return waitForDeployNode(draft, d, question, others.lacking);
+  if (others.kind === 'room_ends') return waitForOwnWork(draft, d, others.reason);
+  if (others.kind === 'after_old' && mustRoll(draft, d))
+    return refuseRolling(draft, d, refusalsText(others.lacking.refusals));
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
   const freed = freedFor(draft, d);
   const stopsFirst = d.settings.replace === 'recreate';
@@ -673,26 +671,21 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     stopsFirst,
     others: others.choices.filter(({ placement }) => placement.winner !== null),
   });
-  if (lacking !== null && old !== null)
+  if (others.kind === 'after_old')
     draft.addLine(
       d,
       'stopped_first',
       `there is no room for two versions of each instance, so the others start after the ` +
-        `containers of deployment ${old.generation} have ended: ${refusalsText(lacking.refusals)}`,
+        `containers of deployment ${others.old.generation} have ended: ` +
+        refusalsText(others.lacking.refusals),
     );
 }
-
-/** Returns a function that tells whether an instance lacks a place on machines with this room. */
-const lacksRoom =
-  (draft: Draft, d: DeploymentRecord, question: Question, node: NodeFact) =>
-  (machine: MachineNeeds | null): boolean =>
-    placeOthers(draft, d, { ...question, machine }, node).lacking !== null;
 
 function refuseRolling(draft: Draft, d: DeploymentRecord, why: string): void {
   fail(draft, d, failure('no_room_for_two', why));
 }
 
-/** Waits for a node, unless the running version alone is in the way (flow/room.ts). */
+/** Waits for a node, unless the running version alone is in the way (flow/two-versions.ts). */
 function stopFirstOrWait(
   draft: Draft,
   d: DeploymentRecord,
@@ -700,7 +693,9 @@ function stopFirstOrWait(
   question: Question,
   choice: Choice,
 ): void {
-  const first = placeWithoutOld(draft, d, question);
+  const place = placeOfFirst(draft, d, question);
+  if (place.kind === 'room_ends') return waitForOwnWork(draft, d, place.reason);
+  const first = place.kind === 'without_old' ? place.place : null;
   const node = draft.node(first?.choice.placement.winner ?? null);
   if (first === null || node === undefined) return waitForDeployNode(draft, d, question, choice);
   if (mustRoll(draft, d)) return refuseRolling(draft, d, first.why);
@@ -1163,7 +1158,11 @@ function runningScaled(draft: Draft, d: DeploymentRecord): void {
 function rest(draft: Draft, d: DeploymentRecord): void {
   const { project, now } = draft.facts;
   if (!isProjectStopped(draft))
-    draft.plan.stopped = { at: now, message: `project ${project.name} scaled to 0` };
+    draft.plan.stopped = {
+      at: now,
+      byPerson: false,
+      message: `project ${project.name} scaled to 0`,
+    };
   runningStopped(draft, d);
 }
 
@@ -1225,11 +1224,7 @@ function routeConfirmed(
       : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
   const isAtZero = isScaledToZero(draft.facts.project);
-  if (isProjectStopped(draft) && !isAtZero)
-    draft.plan.stopped = {
-      at: null,
-      message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live`,
-    };
+  endStop(draft, d);
   const drain = old === undefined || !isAtRest(old);
   const nodesOfOld = new Set(
     old === undefined ? [] : draft.instances(old).flatMap(({ node_id }) => node_id ?? []),
@@ -1269,6 +1264,24 @@ function routeConfirmed(
     forgetOthers(draft, old);
   }
   if (isAtZero) rest(draft, presentOf(draft, d));
+}
+
+/** Ends a stop when a deployment is live. With count 0 the project rests because of its count. */
+function endStop(draft: Draft, { generation }: DeploymentRecord): void {
+  const { name, stopped_at, stopped_by_person } = draft.facts.project;
+  if (!isProjectStopped(draft)) return;
+  if (!isScaledToZero(draft.facts.project))
+    draft.plan.stopped = {
+      at: null,
+      byPerson: false,
+      message: `project ${name} started: deployment ${generation} is live`,
+    };
+  else if (stopped_by_person)
+    draft.plan.stopped = {
+      at: stopped_at,
+      byPerson: false,
+      message: `project ${name} is not stopped any more, and scaled to 0: deployment ${generation} rests`,
+    };
 }
 
 /**
@@ -1497,6 +1510,7 @@ function stepBack(
 ): void {
   if (d.status === 'building')
     return draft.move(d, 'pending', { builder_id: null, losses }, message);
+  if (draft.event === 'task_reported' && d.container_id === null) freeRoom(draft, d, d.node_id);
   endOthers(draft, d, { reason: 'its deployment starts again', drain: false, startsAgain: true });
   draft.move(
     d,

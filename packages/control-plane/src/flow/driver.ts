@@ -75,6 +75,8 @@ export type NewDeployment = {
    * `rollbackOf`.
    */
   trigger?: Trigger;
+  /** A scale up from 0 requests it: it does not start a project that a person stopped. */
+  fromZero?: boolean;
 };
 
 export type Driver = {
@@ -84,6 +86,12 @@ export type Driver = {
    * busy.
    */
   request(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }>;
+  /**
+   * Deploys the release of a project that was scaled up from 0. Does nothing if a person stopped the
+   * project, if a deployment in progress starts it anyway, and if it never ran. Throws not_found,
+   * being_deleted, busy.
+   */
+  startFromZero(projectId: string, by?: CreatedBy): Promise<void>;
   /**
    * Applies an event to a deployment. Throws not_found, wrong_state (a cancel that is too late),
    * busy.
@@ -181,6 +189,7 @@ export function createDriver(deps: DriverDeps): Driver {
   const decider = createDecider(deps);
   return {
     request: (input) => requestDeployment(deps, decider, input),
+    startFromZero: (projectId, by) => startFromZero(deps, decider, projectId, by),
     async advance(id, event) {
       await decider.advance(id, event);
       return stores.deployments.get(id);
@@ -249,8 +258,11 @@ async function requestDeployment(
     }
     const last = lastOf(input, facts) ?? release;
     if (input.rollbackOf !== null && last === null) throw noneThatRan(input, facts);
-    const { commit, note, by = null, trigger } = input;
-    return request({ id, commit, note, release: last, by, ...defined({ trigger }) }, facts);
+    const { commit, note, by = null, trigger, fromZero } = input;
+    return request(
+      { id, commit, note, release: last, by, ...defined({ trigger, fromZero }) },
+      facts,
+    );
   };
   const write: Write = (plan) =>
     idempotency === null
@@ -262,6 +274,28 @@ async function requestDeployment(
         });
   await decider.decide(projectId, decision, { write, release: () => releaseOf(stores, input) });
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
+}
+
+async function startFromZero(
+  deps: DriverDeps,
+  decider: Decider,
+  projectId: string,
+  by: CreatedBy | undefined,
+): Promise<void> {
+  await requestDeployment(deps, decider, {
+    projectId,
+    commit: null,
+    note: null,
+    rollbackOf: { find: 'last' },
+    idempotency: null,
+    trigger: 'start',
+    fromZero: true,
+    ...defined({ by }),
+  }).catch((error: unknown) => {
+    const isNotNeeded =
+      error instanceof DomainError && (error.code === 'wrong_state' || error.code === 'no_release');
+    if (!isNotNeeded) throw error;
+  });
 }
 
 /**

@@ -52,7 +52,7 @@ import {
 } from './instance-route.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
-import { takeRoomOfOther } from './room.ts';
+import { addKeptDevices, freeDevicesOf, takeRoomOfOther } from './room.ts';
 import { isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
@@ -218,6 +218,8 @@ export function instanceEnded(
   const id = instanceOfTask(event.task);
   const instance = draft.instances(d).find((one) => one.id === id);
   const { now } = draft.facts;
+  const isGone = startedNothing(event);
+  if (isGone && id !== null) freeDevicesOf(draft, d, event.task.node_id, id);
   // The instance ended meanwhile: the next list of its node shows the container, which is removed.
   if (instance === undefined || instance.state !== 'starting') return { kind: 'nothing' };
   if (event.type === 'task_reported' && event.report.status === 'completed') {
@@ -238,6 +240,7 @@ export function instanceEnded(
     );
     return { kind: 'answers' };
   }
+  if (!isGone) addKeptDevices(draft, d, instance);
   const error = errorOf(draft, event);
   const losses: NodeLoss[] = [
     ...instance.losses,
@@ -249,6 +252,15 @@ export function instanceEnded(
   ];
   return startElsewhere(draft, d, { ...instance, losses }, error);
 }
+
+/**
+ * Returns whether it is certain that no container of the task exists. A failed report names the
+ * container if the agent could not remove it, and an unclaimed task starts none.
+ */
+const startedNothing = (event: EventOf<'task_reported'> | EventOf<'task_lost'>): boolean =>
+  event.type === 'task_lost'
+    ? event.task.attempt === 0
+    : event.report.status === 'failed' && typeof event.report.container_id !== 'string';
 
 function errorOf(draft: Draft, event: EventOf<'task_reported'> | EventOf<'task_lost'>): Failure {
   if (event.type === 'task_reported') return failureOf(event.report);

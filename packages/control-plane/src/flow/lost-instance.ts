@@ -4,6 +4,7 @@
  */
 import { isStopFirst } from '../domain/data/volumes.ts';
 import { type InstanceRecord, isWanted, WEB } from '../domain/deployments/instance.ts';
+import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
@@ -18,6 +19,7 @@ import {
 } from './instance-route.ts';
 import { type Avoid, endTaskOf, reconcile, startElsewhere } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
+import { addKeptDevices } from './room.ts';
 import { isProjectStopped } from './stop.ts';
 
 /**
@@ -48,6 +50,9 @@ export function nodeLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node
     if (instance.node_id === node_id && instance.state === 'starting')
       restartLost(draft, d, instance, name, avoid);
   if (lostHere.length > 0) publishServers(draft, d);
+  // It was stopped for a newer version, which is not in progress any more.
+  if (hold === null && firstIsLost && d.stopped_first !== null && draft.facts.live.length === 1)
+    draft.set(d, { stopped_first: null, ...waitingFor(null) });
   if (hold === null) reconcile(draft, d, { avoid, isHeld: false });
   for (const instance of draft.instances(d))
     if (isWanted(instance) && !before.some(({ id }) => id === instance.id))
@@ -119,6 +124,7 @@ function restartLost(
   avoid: Avoid,
 ): void {
   endTaskOf(draft, d, instance.id, 'lost');
+  addKeptDevices(draft, d, instance);
   const losses = [...instance.losses, ...avoid.slice(0, 1)];
   startElsewhere(draft, d, { ...instance, losses }, failure('node_lost', name), avoid);
 }

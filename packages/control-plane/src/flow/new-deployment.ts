@@ -13,6 +13,8 @@ export type DeploymentRequest = {
   why?: string;
   by?: CreatedBy | null;
   trigger?: Trigger;
+  /** A scale up from 0 requests it: it does not start a project that a person stopped. */
+  fromZero?: boolean;
   /** The deployment that serves now. */
   live?: DeploymentRecord | null;
 };

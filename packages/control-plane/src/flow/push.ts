@@ -358,10 +358,10 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
 
 /**
  * Deploy to a project that is scaled to 0 too, so that the new version is ready when somebody
- * scales it up.
+ * scales it up, unless a person stopped it.
  */
 const isHalted = (project: Facts['project']): boolean =>
-  project.stopped_at !== null && !isScaledToZero(project);
+  project.stopped_at !== null && (project.stopped_by_person || !isScaledToZero(project));
 
 /**
  * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer

@@ -7,26 +7,33 @@
  * deployment is refused instead. Pure.
  */
 import { type InstanceRecord, ownLabel } from '../domain/deployments/instance.ts';
-import { choose, type Choice, type Question } from '../domain/nodes/placement.ts';
-import { isNoSpace, refusalText } from '../domain/nodes/refusal.ts';
+import type { Choice, Question } from '../domain/nodes/placement.ts';
+import { refusalText } from '../domain/nodes/refusal.ts';
 import {
   devicesToTake,
   type DeviceLease,
   type DeviceTake,
+  type Ending,
   type Freed,
   type Holder,
+  isSameHolder,
   machineNeeds,
   type MachineNeeds,
   needsDevices,
   needsRoom,
+  type NoDevice,
   NO_ROOM_TAKEN,
+  type Room,
+  withoutEnding,
 } from '../domain/nodes/room.ts';
+import { choiceWithoutOld, freedBy, stopFirstText } from '../domain/nodes/stop-first.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
+import { hasEnded } from '../domain/deployments/rest.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
-import { type Draft, isBerthAgent } from './plan-draft.ts';
-import { isAtRest, isProjectStopped } from './stop.ts';
+import type { Draft } from './plan-draft.ts';
+import { isProjectStopped } from './stop.ts';
 
 const runningOf = ({ facts }: Draft): DeploymentRecord | null =>
   facts.live.find((o) => o.status === 'running') ?? null;
@@ -40,21 +47,26 @@ export const freedOf = (draft: Draft, old: DeploymentRecord | null): Freed[] =>
   freedEverywhere(draft, old).filter(({ node_id }) => node_id === old?.node_id);
 
 /** Returns the containers of a version on all its nodes. One that rests holds no memory. */
-function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
+export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Freed[] {
   if (old === null) return [];
-  const first = old.stopped_first === 'stopped' && isAtRest(old) ? 0 : 1;
-  const freed = new Map([[old.node_id, first]]);
-  for (const { node_id } of draft.instances(old))
-    if (node_id !== null) freed.set(node_id, (freed.get(node_id) ?? 0) + 1);
-  const { id, settings } = old;
-  return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings }));
+  return freedBy(old, draft.instances(old), hasEnded(old, old.health));
 }
+
+/** Room that counts as free for an instance although it is held now. */
+type FreeSoon = { freed?: readonly Freed[]; ending?: readonly Ending[] };
 
 export const machineOf = (
   draft: Draft,
   d: DeploymentRecord,
   freed: readonly Freed[],
-): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: firstOf(d), freed });
+): MachineNeeds | null => machineOfFirst(draft, d, { freed });
+
+export const machineOfFirst = (
+  draft: Draft,
+  d: DeploymentRecord,
+  { freed = [], ending = [] }: FreeSoon,
+): MachineNeeds | null =>
+  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: firstOf(d), freed });
 
 /** The container of the first instance gets no label of an instance when it starts. */
 const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
@@ -66,12 +78,15 @@ const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, inst
 export const machineOfOther = (
   draft: Draft,
   d: DeploymentRecord,
-  freed: readonly Freed[] = [],
-): MachineNeeds | null => machineNeeds(d.settings, roomWithPlan(draft), { own: null, freed });
+  { freed = [], ending = [] }: FreeSoon = {},
+): MachineNeeds | null =>
+  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: null, freed });
 
-/** Returns what is held, with what other instances take in this plan. */
-function roomWithPlan({ facts, plan: { takeMemory: bytes = [], takeDevices: takes = [] } }: Draft) {
-  const room = facts.room ?? NO_ROOM_TAKEN;
+/** Returns what is held, with what other instances take and free in this plan. */
+function roomWithPlan({ facts, plan }: Draft): Room {
+  const { takeMemory: bytes = [], takeDevices: takes = [], freeDevices = [] } = plan;
+  const freed = freeDevices.map((one) => ({ ...one, bytes: 0 }));
+  const room = withoutEnding(facts.room ?? NO_ROOM_TAKEN, freed);
   if (bytes.length === 0 && takes.length === 0) return room;
   const memory = new Map(room.memory);
   for (const take of bytes) memory.set(take.node_id, (memory.get(take.node_id) ?? 0) + take.bytes);
@@ -103,32 +118,21 @@ export function placeWithoutOld(
   const { facts } = draft;
   const old = runningOf(draft);
   const node = draft.node(old?.node_id ?? null);
-  if (old === null || node === undefined || !isBerthAgent(node)) return null;
+  if (old === null || node === undefined) return null;
   if (d.settings.replace === 'recreate' || isProjectStopped(draft)) return null;
-  const [refused] = choose(question, [node], facts).refusals.named;
-  if (refused === undefined || !isNoSpace(refused.refusal)) return null;
   const freed = freedOf(draft, old);
-  const choice = choose({ ...question, machine: machineOf(draft, d, freed) }, facts.nodes, facts);
-  if (choice.placement.winner !== node.id) return null;
-  return { choice, old, freed, why: `${node.hostname} ${refusalText(refused.refusal)}` };
+  const machine = machineOf(draft, d, freed);
+  const place = choiceWithoutOld(question, { node, machine }, facts.nodes, facts);
+  return place === null ? null : { ...place, old, freed };
 }
 
 /** Returns whether a person has set `replace: rolling`, so that no version may stop first. */
 export const mustRoll = ({ facts }: Draft, d: DeploymentRecord): boolean =>
   facts.project.replace_set && d.settings.replace === 'rolling';
 
-/**
- * Returns the running version if all instances of the new one have a place without it; else null.
- * Its containers end after the switch, and the instances that lack room now start then.
- */
-export function oldInTheWay(
-  draft: Draft,
-  d: DeploymentRecord,
-  lacksRoom: (machine: MachineNeeds | null) => boolean,
-): DeploymentRecord | null {
-  const old = runningOf(draft);
-  if (old === null || !needsRoom(d.settings) || isProjectStopped(draft)) return null;
-  return lacksRoom(machineOfOther(draft, d, freedEverywhere(draft, old))) ? null : old;
+/** Returns the running version if its room may be in the way of further instances; else null. */
+export function needsOldRoom(draft: Draft, d: DeploymentRecord): DeploymentRecord | null {
+  return needsRoom(d.settings) && !isProjectStopped(draft) ? runningOf(draft) : null;
 }
 
 /** Says in the stories that the old version stops before the new one starts. */
@@ -137,12 +141,7 @@ export function addStopFirst(
   d: DeploymentRecord,
   { old, why }: { old: DeploymentRecord; why: string },
 ): void {
-  draft.addLine(
-    d,
-    'stopped_first',
-    `there is no room for two versions, so deployment ${old.generation} stops before this one ` +
-      `starts: ${why}`,
-  );
+  draft.addLine(d, 'stopped_first', stopFirstText(why));
   if (old.stopped_first !== null) return;
   draft.set(old, {
     stopped_first: 'asked',
@@ -176,6 +175,7 @@ export function takeRoom(
     });
   return takeDevices(
     draft,
+    node,
     devicesToTake(node, firstOf(d), machine, {
       leases: room.leases,
       freed: freedHere,
@@ -184,21 +184,36 @@ export function takeRoom(
 }
 
 /**
- * Adds to the plan the devices of a version whose container is created again on its own node. Those
- * that it had are free for it. Its memory counts already.
+ * Adds to the plan the devices of a version whose container is created again on its own node, or
+ * returns why it cannot have them. Those that it had are free for it. Its memory counts already.
  */
-export function takeDevicesAgain(draft: Draft, d: DeploymentRecord, node: NodeFact): DeviceTake[] {
+export function takeDevicesAgain(
+  draft: Draft,
+  d: DeploymentRecord,
+  node: NodeFact,
+): DeviceTake[] | NoDevice {
   const { room = NO_ROOM_TAKEN } = draft.facts;
-  const own: Holder = { deployment_id: d.id, instance_id: ownLabel(d) };
-  const machine = machineNeeds(d.settings, roomWithPlan(draft), { own, freed: [] });
+  // Its container is gone, so its leases end first: the new container may have another label.
+  const own = { deployment_id: d.id, instance_id: ownLabel(d), node_id: node.id };
+  const present = withoutEnding(roomWithPlan(draft), [{ ...own, bytes: 0 }]);
+  const machine = machineNeeds(d.settings, present, { own: null, freed: [] });
   if (machine === null || !needsDevices(d.settings)) return [];
-  return takeDevices(
-    draft,
-    devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] }),
-  );
+  const takes = devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] });
+  if ('kind' in takes) return takes;
+  freeRoom(draft, d, node.id);
+  return takeDevices(draft, node, takes);
 }
 
-function takeDevices(draft: Draft, takes: DeviceTake[]): DeviceTake[] {
+/** Adds to the plan the devices on a node that placement chose. */
+function takeDevices(
+  draft: Draft,
+  { hostname }: Pick<NodeFact, 'hostname'>,
+  takes: DeviceTake[] | NoDevice,
+): DeviceTake[] {
+  // Placement counts the same devices, so this is a bug in the flow. The container must not start
+  // without its devices.
+  if ('kind' in takes)
+    throw new Error(`${hostname} ${refusalText(takes)}, although placement chose it`);
   if (takes.length > 0) draft.plan.takeDevices = [...(draft.plan.takeDevices ?? []), ...takes];
   return takes;
 }
@@ -222,6 +237,7 @@ export function takeRoomOfOther(
     });
   return takeDevices(
     draft,
+    node,
     devicesToTake(node, { deployment_id: d.id, instance_id }, machine, {
       leases: room.leases,
       freed: [],
@@ -249,9 +265,40 @@ function takeMemory(draft: Draft, take: MemoryTake): void {
 
 /** Frees the devices of the first instance of a deployment, whose container is gone from its node. */
 export function freeRoom(draft: Draft, d: DeploymentRecord, nodeId: string | null): void {
-  if (nodeId === null || !needsDevices(d.settings)) return;
-  draft.plan.freeDevices = [
-    ...(draft.plan.freeDevices ?? []),
-    { node_id: nodeId, deployment_id: d.id, instance_id: ownLabel(d) },
-  ];
+  if (nodeId !== null) freeDevicesOf(draft, d, nodeId, ownLabel(d));
+}
+
+/** Frees the devices of an instance by its label: its container is gone from the node. */
+export function freeDevicesOf(
+  draft: Draft,
+  { id: deployment_id, settings }: DeploymentRecord,
+  node_id: string,
+  instance_id: string | null,
+): void {
+  if (!needsDevices(settings)) return;
+  const freed = draft.plan.freeDevices ?? [];
+  draft.plan.freeDevices = [...freed, { node_id, deployment_id, instance_id }];
+}
+
+/**
+ * Says which devices a further instance keeps on the node where it did not start: its container may
+ * still exist there.
+ */
+export function addKeptDevices(
+  draft: Draft,
+  d: DeploymentRecord,
+  { id, number, node_id }: Pick<InstanceRecord, 'id' | 'number' | 'node_id'>,
+): void {
+  const own: Holder = { deployment_id: d.id, instance_id: id };
+  const kept = (draft.facts.room?.leases ?? [])
+    .filter((lease) => lease.node_id === node_id && isSameHolder(lease, own))
+    .map(({ kind, name }) => `${kind}=${name}`);
+  if (kept.length === 0) return;
+  const node = draft.node(node_id)?.hostname ?? 'a deleted node';
+  draft.addLine(
+    d,
+    'instance',
+    `${kept.join(', ')} on ${node} ${kept.length === 1 ? 'stays' : 'stay'} reserved for instance ` +
+      `${number} until ${node} lists no container of it`,
+  );
 }

@@ -33,6 +33,7 @@ import {
 import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import { createAgain, isCreation } from './creation.ts';
+import { isFirstLost } from './instance-route.ts';
 import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped, restReason } from './stop.ts';
@@ -325,6 +326,8 @@ export function restartStopped(
   // instead, this function runs again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying')))
     return;
+  // Its node is lost, and it does not wait for that node: it starts elsewhere (flow/lost-instance.ts).
+  if (isFirstLost(old)) return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   if (data !== null && data.node_id !== home.id) {
     // The newer version might have written to the volumes on the other node, so do not restart with

@@ -11,6 +11,11 @@
  * such a project starts one container to prove that it answers, goes live, and is then stopped too.
  * A scale to 1 or more requests the same deployment as `start`.
  *
+ * A project can be both. `stopped_by_person` then wins: a scale stores the count and starts nothing.
+ * It ends when a deployment that a person requested is live, and not when it is accepted: one that
+ * fails or is cancelled leaves the project as the person left it, and a push or a scale does not
+ * start it. With count 0 the project then rests because of its count.
+ *
  * `stopped_first` stores the progress of the stop, as in stop-first (flow/single-writer.ts), so
  * that no decision expects the container to run. Pure.
  */
@@ -36,14 +41,26 @@ import { createRetireTask } from './tasks.ts';
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
   plan.stopped === undefined ? facts.project.stopped_at !== null : plan.stopped.at !== null;
 
-const isAtZero = ({ facts }: Pick<Draft, 'facts'>): boolean => isScaledToZero(facts.project);
+/**
+ * Returns whether a person stopped the project, after the changes of this plan. The reason to wait
+ * of its deployment does not tell it: a move of volumes writes its own there.
+ */
+const isStoppedByPerson = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
+  plan.stopped?.byPerson ?? facts.project.stopped_by_person;
+
+/** Returns whether the project rests because its count is 0, and not because a person stopped it. */
+const isAtZero = (draft: Pick<Draft, 'facts' | 'plan'>): boolean =>
+  isScaledToZero(draft.facts.project) && !isStoppedByPerson(draft);
 
 /** Returns the reason to wait of a stopped project. */
-export const restReason = (draft: Pick<Draft, 'facts'>): WaitReason => ({
+export const restReason = (draft: Pick<Draft, 'facts' | 'plan'>): WaitReason => ({
   kind: isAtZero(draft) ? 'scaled_to_zero' : 'project_stopped',
 });
 
-/** Updates the reason to wait of a stopped project after its count changed to or from 0. */
+/**
+ * Updates the reason to wait of a stopped project after its count changed to or from 0, or a person
+ * stopped it at count 0.
+ */
 export function refreshRest(draft: Draft, d: DeploymentRecord): void {
   const kind = waitReasonOf(d)?.kind;
   const reason = restReason(draft);
@@ -83,7 +100,7 @@ const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boole
 /** Publishes the page instead of the container, and stops the container. */
 export function stopRunning(draft: Draft, d: DeploymentRecord): void {
   showPage(draft, d);
-  if (isAtRest(d)) return;
+  if (isAtRest(d)) return refreshRest(draft, d);
   draft.set(d, {
     stopped_first: 'asked',
     health: null,

@@ -31,6 +31,7 @@ import { deleteExpiredRows } from './expired-rows.ts';
 import { routeCollisions } from './route-collisions.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
+import { jobs } from './jobs.ts';
 import { runs } from './runs.ts';
 import { scheduler } from './scheduler.ts';
 import { taskWatch } from './task-watch.ts';
@@ -52,6 +53,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: scheduler,
+  },
+  {
+    name: 'jobs',
+    description: 'starts the runs of jobs at their times',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: jobs,
   },
   {
     name: 'runs',

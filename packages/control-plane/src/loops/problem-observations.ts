@@ -11,10 +11,12 @@ import {
   isOwnDisk,
   isRegistry,
   isVolumes,
+  jobSubject,
   nodeOfVolumes,
   ofBrake,
   ofCertificate,
   ofDataset,
+  ofJob,
   ofLostNode,
   ofNobody,
   ofNode,
@@ -28,6 +30,7 @@ import {
   type ProblemStore,
 } from '../domain/notifications/problems.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
+import type { JobStore } from '../domain/runs/job-store.ts';
 
 /** Open problems by their key. */
 export type OpenProblems = ReadonlyMap<string, ProblemRecord>;
@@ -117,6 +120,19 @@ export async function observeFailover(
     ({ kind, subject }) => kind === 'failover' && !isBrake(subject) && !lostIds.has(subject),
   );
   return withProjects([...lost.map(ofLostNode), ofBrake(held), ...ended.map(endOf)], open);
+}
+
+/** Observes the jobs whose newest run failed. The problem ends with the next success. */
+export async function observeJobs(
+  jobs: Pick<JobStore, 'failing'>,
+  open: OpenProblems,
+): Promise<Observation[]> {
+  const failing = await jobs.failing();
+  const subjects = new Set(failing.map(jobSubject));
+  const ended = [...open.values()].filter(
+    ({ kind, subject }) => kind === 'job_failed' && !subjects.has(subject),
+  );
+  return withProjects([...failing.map(ofJob), ...ended.map(endOf)], open);
 }
 
 export async function observeDatasets(

@@ -18,12 +18,14 @@ import {
 } from '../domain/notifications/problems.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { EventStore } from '../domain/platform/event-store.ts';
+import type { JobStore } from '../domain/runs/job-store.ts';
 import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { CertificateWatch } from '../domain/routes/configuration.ts';
 import {
   observeCertificates,
   observeDatasets,
   observeFailover,
+  observeJobs,
   observeNodes,
   observeProjects,
 } from './problem-observations.ts';
@@ -39,6 +41,7 @@ export type Deps = {
   volumes: Pick<VolumeStore, 'missing'>;
   datasets: Pick<DatasetStore, 'facts'>;
   cleanUps: Pick<CleanUpStore, 'last'>;
+  jobs: Pick<JobStore, 'failing'>;
   /** Unset without an https address in PROXY_PROBE_URLS. */
   certificates?: Pick<CertificateWatch, 'watched'>;
   /** Observes the disk of the data folder. Unset for a database in memory. */
@@ -67,6 +70,7 @@ export const problems = (deps: Deps) => {
       ...(await observeNodes(deps, at - since >= deps.limits.offlineMs, open)),
       ...(await observeFailover(deps, open)),
       ...(await observeDatasets(deps, open)),
+      ...(await observeJobs(deps.jobs, open)),
       ...observeCertificates(deps.certificates, open),
       ...ofRegistry(await deps.cleanUps.last()),
       ...((await deps.ownDisk?.()) ?? []),

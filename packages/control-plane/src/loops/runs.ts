@@ -67,7 +67,7 @@ export const runs =
     for (const run of open) {
       if (signal.aborted) return;
       try {
-        await advanceRun(deps, run, projects.get(run.project_id), uptime);
+        await advanceRun(deps, run, { project: projects.get(run.project_id), open, uptime });
       } catch (err) {
         // Continue with the other runs. The next round tries again.
         deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
@@ -76,11 +76,30 @@ export const runs =
     await deps.runs.sweep();
   };
 
+type Round = {
+  project: ProjectRecord | undefined;
+  /** All open runs, oldest first. */
+  open: readonly RunRecord[];
+  uptime: Uptime;
+};
+
+/** Runs of one job never overlap. Runs that ended in this round are still in the list. */
+const isEarlier = (other: RunRecord, run: RunRecord): boolean =>
+  other.job === run.job &&
+  other.project_id === run.project_id &&
+  other.id !== run.id &&
+  (other.created_at < run.created_at || (other.created_at === run.created_at && other.id < run.id));
+
+async function wait(deps: Deps, run: RunRecord, reason: string): Promise<void> {
+  if (run.reason === reason) return;
+  await deps.runs.setReason(run.id, reason);
+  notifyRun(deps, run);
+}
+
 async function advanceRun(
   deps: Deps,
   run: RunRecord,
-  project: ProjectRecord | undefined,
-  uptime: Uptime,
+  { project, open, uptime }: Round,
 ): Promise<void> {
   if (project === undefined) return;
   if (project.deleting_at !== null && run.cancel_requested_at === null) {
@@ -88,14 +107,14 @@ async function advanceRun(
     return notifyRun(deps, run);
   }
   if (run.task_id !== null) return watchTask(deps, run, run.task_id, uptime);
+  if (run.job !== null && open.some((other) => isEarlier(other, run)))
+    return wait(deps, run, 'waits for the end of the earlier run of its job');
   const node = await findNode(deps, run, project);
   if ('ends' in node) return endRun(deps, run, node.ends);
   if ('waits' in node) {
     if (uptime.at > run.queue_deadline_at)
       return endRun(deps, run, failed({ code: 'no_deploy_node', message: node.waits }));
-    if (run.reason === node.waits) return;
-    await deps.runs.setReason(run.id, node.waits);
-    return notifyRun(deps, run);
+    return wait(deps, run, node.waits);
   }
   await offer(deps, run, node, uptime);
 }

@@ -150,6 +150,7 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
       ...defined({ last_generation: generation }),
       ...defined({
         stopped_at: plan.stopped?.at,
+        stopped_by_person: stoppedByPersonOf(plan),
         updated_at: plan.stopped === undefined ? undefined : plan.now,
       }),
     }))
@@ -158,6 +159,12 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
     .returning('id')
     .executeTakeFirst();
   if (row === undefined) throw new Stale();
+}
+
+/** Returns the column; undefined: it does not change. Null while the project is not stopped. */
+function stoppedByPersonOf({ stopped }: Plan): number | null | undefined {
+  if (stopped === undefined) return undefined;
+  return stopped.at === null ? null : Number(stopped.byPerson);
 }
 
 async function createDeployment(

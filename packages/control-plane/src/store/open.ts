@@ -50,6 +50,7 @@ import { createProjectStore } from './projects.ts';
 import { createRepositoryLookStore } from './repository-looks.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRouteStore } from './routes.ts';
+import { createJobStore } from './jobs.ts';
 import { createRunStore } from './runs.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
@@ -212,6 +213,7 @@ export function storesOn(
     cleanUps: createCleanUpStore(db),
     repositoryLooks: createRepositoryLookStore(db),
     runs: createRunStore(db),
+    jobs: createJobStore(db),
     schema: schemaOf(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

@@ -138,6 +138,7 @@ async function createProject(
         deleting_at: null,
         deletes_volumes: 0,
         stopped_at: null,
+        stopped_by_person: null,
         created_at: now,
         updated_at: now,
       };
@@ -240,6 +241,11 @@ function patchProject(
           defined({
             replace_set: patch.replace === undefined ? undefined : 1,
             on_node_lost_set: patch.on_node_lost === undefined ? undefined : 1,
+            // Read before the count changes: without a stored value, the count decides.
+            stopped_by_person:
+              project.stopped_at === null
+                ? undefined
+                : Number(projectOf(project).stopped_by_person),
           }),
         )
         // Makes plans with the old settings stale: their deployment could get a domain prefix that

@@ -3,34 +3,42 @@
  * the deployments, devices from the table `device_leases`.
  */
 import { defined } from '@berth/kit/defined';
+import type { ExpressionBuilder } from 'kysely';
 import type { RetirePayload } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
 import { instanceLabel } from '../domain/deployments/instance.ts';
+import { hasEnded } from '../domain/deployments/rest.ts';
 import {
   isSameHolder,
   type DeviceLease,
   type DeviceTake,
+  type Ending,
   type Holder,
   type Room,
 } from '../domain/nodes/room.ts';
 import type { NodeRecord } from '../domain/platform/records.ts';
 import { ENDED_AT } from './ended-work.ts';
 import type { Database } from './engine/database.ts';
-import type { Row, Tx } from './engine/tables.ts';
+import type { Row, Tables, Tx } from './engine/tables.ts';
 
 type LeaseRow = Row<'device_leases'>;
 
 /** The states in which a deployment with a node has a container, or is about to have one. */
 const ON_NODE = ['deploying', 'running'] as const;
+const isOnNode = (status: string): boolean => (ON_NODE as readonly string[]).includes(status);
 
 export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: number): Promise<Room> {
-  const memory = (await heldMemory(tx, null, [])).map((row) => [row.node_id, row.bytes] as const);
+  const ending = await endingOn(tx, null, []);
+  const memory = (await heldMemory(tx, ending, null, [])).map(
+    (row) => [row.node_id, row.bytes] as const,
+  );
   const rows = await tx.selectFrom('device_leases').selectAll().execute();
-  const leases = await leasesOf(tx, rows, nodes, leaseMs);
+  const leases = await leasesOf(tx, rows, nodes, { ending, leaseMs });
   return {
     memory: new Map(memory),
     leases: [...leases, ...(await withoutLease(tx, leases, nodes))],
+    ...defined({ ending: ending.length === 0 ? undefined : ending }),
   };
 }
 
@@ -40,6 +48,7 @@ export async function roomOf(tx: Tx, nodes: readonly NodeRecord[], leaseMs: numb
  */
 async function heldMemory(
   tx: Tx,
+  ending: readonly Ending[],
   nodeId: string | null,
   without: readonly string[],
 ): Promise<{ node_id: string; bytes: number }[]> {
@@ -48,7 +57,7 @@ async function heldMemory(
     .select((eb) => ['node_id', eb.fn.sum<number | string>('memory_bytes').as('bytes')])
     .where('status', 'in', [...ON_NODE])
     .where('memory_bytes', 'is not', null)
-    // The container of a stopped project has ended (`isResting`).
+    // The container of a stopped project has ended (`hasEnded`).
     .where((eb) =>
       eb.or([
         eb('status', '!=', 'running'),
@@ -66,18 +75,7 @@ async function heldMemory(
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
   for (const { node_id, bytes } of await heldByRuns(tx, nodeId))
     held.set(node_id, (held.get(node_id) ?? 0) + bytes);
-  const removing = await beingRemoved(tx, nodeId, without);
-  for (const { node_id, deployment_id, instance_id, containers = 1 } of removing) {
-    const gone = await tx
-      .selectFrom('deployments')
-      .select('memory_bytes')
-      .where('id', '=', deployment_id)
-      // An ended instance has no row any more, although its deployment still runs: count it by its
-      // task.
-      .$if(instance_id === undefined, (q) => q.where('status', 'not in', [...ON_NODE]))
-      .executeTakeFirst();
-    held.set(node_id, (held.get(node_id) ?? 0) + containers * (gone?.memory_bytes ?? 0));
-  }
+  for (const { node_id, bytes } of ending) held.set(node_id, (held.get(node_id) ?? 0) + bytes);
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
@@ -119,12 +117,12 @@ async function heldByRuns(
   return rows.map(({ node_id, bytes }) => ({ node_id: node_id ?? '', bytes: Number(bytes) }));
 }
 
-/** Returns the deployments and instances whose containers an open task removes. */
-async function beingRemoved(
+/** Returns the containers that open tasks remove, with the memory that they still hold. */
+async function endingOn(
   tx: Tx,
   nodeId: string | null,
   without: readonly string[],
-): Promise<(Removed & { node_id: string })[]> {
+): Promise<Ending[]> {
   const tasks = await tx
     .selectFrom('tasks')
     .select(['node_id', 'payload'])
@@ -132,11 +130,27 @@ async function beingRemoved(
     .where('finished_at', 'is', null)
     .$if(nodeId !== null, (q) => q.where('node_id', '=', nodeId ?? ''))
     .execute();
-  return tasks.flatMap(({ node_id, payload }) =>
+  const removed = tasks.flatMap(({ node_id, payload }) =>
     removedBy(payload)
       .filter(({ deployment_id }) => !without.includes(deployment_id))
       .map((one) => ({ ...one, node_id })),
   );
+  if (removed.length === 0) return [];
+  const rows = await tx
+    .selectFrom('deployments')
+    .select(['id', 'project_id', 'generation', 'status', 'memory_bytes'])
+    .where('id', 'in', [...new Set(removed.map(({ deployment_id }) => deployment_id))])
+    .execute();
+  return removed.flatMap(({ containers = 1, ...one }) => {
+    const row = rows.find(({ id }) => id === one.deployment_id);
+    if (row === undefined) return [];
+    const { project_id, generation, status, memory_bytes } = row;
+    // An ended instance has no row any more, although its deployment still runs: count it by its
+    // task. All containers of a deployment that runs are counted by their rows.
+    const isCounted = one.instance_id !== undefined || !isOnNode(status);
+    const bytes = isCounted ? containers * (memory_bytes ?? 0) : 0;
+    return [{ ...one, project_id, generation, containers, bytes }];
+  });
 }
 
 type Removed = Pick<
@@ -207,7 +221,7 @@ async function leasesOf(
   tx: Tx,
   rows: readonly LeaseRow[],
   nodes: readonly NodeRecord[],
-  leaseMs: number,
+  { ending, leaseMs }: { ending: readonly Ending[]; leaseMs: number },
 ): Promise<DeviceLease[]> {
   if (rows.length === 0) return [];
   const ids = [...new Set(rows.flatMap((row) => [row.deployment_id, row.returns_to ?? []].flat()))];
@@ -233,14 +247,12 @@ async function leasesOf(
     .where('kind', 'in', ['deploy', 'retire'])
     .groupBy(['deployment_id', 'node_id'])
     .execute();
-  const removing = await beingRemoved(tx, null, []);
   const mayHave = (holder: Holder, nodeId: string): boolean => {
     const { deployment_id: id, instance_id: label } = holder;
     const d = deployments.find((one) => one.id === id);
     if (d === undefined) return false;
     const isFirst = d.node_id === nodeId && d.instance_id === label;
-    const isOnNode = (ON_NODE as readonly string[]).includes(d.status);
-    if (isFirst && isOnNode && !isResting(d)) return true;
+    if (isFirst && isOnNode(d.status) && !isResting(d)) return true;
     const isOther = (one: (typeof instances)[number]): boolean =>
       one.deployment_id === id &&
       one.node_id === nodeId &&
@@ -248,15 +260,15 @@ async function leasesOf(
     if (instances.some(isOther)) return true;
     const node = nodes.find((one) => one.id === nodeId);
     if (node === undefined) return false;
-    const hasEnded = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
+    const isAtEnd = (state: string): boolean => isFirst && isResting(d) && state !== 'running';
     const isHere = (one: NodeRecord['containers'][number]): boolean =>
-      isSameHolder(holderIn(one), holder) && !hasEnded(one.state);
+      isSameHolder(holderIn(one), holder) && !isAtEnd(one.state);
     if (node.containers.some(isHere)) return true;
-    const isRemoved = (one: (typeof removing)[number]): boolean =>
+    const isRemoved = (one: Ending): boolean =>
       one.node_id === nodeId &&
       one.deployment_id === id &&
       (one.instance_id === undefined || one.instance_id === label);
-    if (removing.some(isRemoved)) return true;
+    if (ending.some(isRemoved)) return true;
     const last = work.find((one) => one.deployment_id === id && one.node_id === nodeId);
     if (last === undefined) return false;
     // A lost task can start a container until its agent has noticed the loss.
@@ -283,13 +295,9 @@ async function leasesOf(
   });
 }
 
-/** Returns whether the container of a stopped project has ended: it stays, and uses nothing. */
-const isResting = ({
-  status,
-  stopped_first,
-  health_status,
-}: Pick<Row<'deployments'>, 'status' | 'stopped_first' | 'health_status'>): boolean =>
-  status === 'running' && stopped_first === 'stopped' && health_status === null;
+const isResting = (
+  row: Pick<Row<'deployments'>, 'status' | 'stopped_first' | 'health_status'>,
+): boolean => hasEnded(row, row.health_status);
 
 /** Returns whether the memory that the plan takes is still free. */
 export async function isMemoryFree(
@@ -299,7 +307,8 @@ export async function isMemoryFree(
 ): Promise<boolean> {
   // Two plans of different projects must not take the same memory.
   await db.capabilities.lockName(tx, `memory:${node_id}`);
-  const [held] = await heldMemory(tx, node_id, without);
+  const ending = await endingOn(tx, node_id, without);
+  const [held] = await heldMemory(tx, ending, node_id, without);
   return (held?.bytes ?? 0) + bytes <= most;
 }
 
@@ -310,11 +319,15 @@ export async function takeDevices(
   now: number,
 ): Promise<boolean> {
   // Release the devices that an earlier attempt of this instance leased on the node.
-  for (const { node_id, deployment_id, instance_id } of takes)
+  const holders = new Map(takes.map((one) => [`${one.node_id} ${idOf(one)}`, one]));
+  for (const { node_id, deployment_id, instance_id } of holders.values())
     await releaseDevices(tx, node_id, [{ deployment_id, instance_id }]);
   for (const take of takes) if (!(await takeDevice(tx, take, now))) return false;
   return true;
 }
+
+const idOf = ({ deployment_id, instance_id }: Holder): string =>
+  `${deployment_id} ${instance_id ?? ''}`;
 
 async function takeDevice(
   tx: Tx,
@@ -364,16 +377,10 @@ type Gone = { deployment_id: string; instance_id?: string | null };
  */
 export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[]): Promise<void> {
   for (const gone of all) {
-    const { deployment_id, instance_id } = gone;
-    const isOne = instance_id !== undefined;
     await tx
       .updateTable('device_leases')
       .set({ returns_to: null, returns_to_instance: null })
-      .where('node_id', '=', nodeId)
-      .where('returns_to', '=', deployment_id)
-      .$if(isOne, (q) =>
-        q.where('returns_to_instance', 'is not distinct from', instance_id ?? null),
-      )
+      .where((eb) => names(eb, nodeId, gone, ['returns_to', 'returns_to_instance']))
       .execute();
     await tx
       .updateTable('device_leases')
@@ -383,20 +390,37 @@ export async function releaseDevices(tx: Tx, nodeId: string, all: readonly Gone[
         returns_to: null,
         returns_to_instance: null,
       }))
-      .where('node_id', '=', nodeId)
-      .where('deployment_id', '=', deployment_id)
-      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .where((eb) => names(eb, nodeId, gone, HOLDER))
       .where('returns_to', 'in', (eb) =>
         eb.selectFrom('deployments').select('id').where('status', '=', 'running'),
       )
       .execute();
     await tx
       .deleteFrom('device_leases')
-      .where('node_id', '=', nodeId)
-      .where('deployment_id', '=', deployment_id)
-      .$if(isOne, (q) => q.where('instance_id', 'is not distinct from', instance_id ?? null))
+      .where((eb) => names(eb, nodeId, gone, HOLDER))
       .execute();
   }
+}
+
+type HolderColumns = readonly [
+  'deployment_id' | 'returns_to',
+  'instance_id' | 'returns_to_instance',
+];
+const HOLDER: HolderColumns = ['deployment_id', 'instance_id'];
+
+/** Returns whether these two columns of a lease on the node name the container. */
+function names(
+  eb: ExpressionBuilder<Tables, 'device_leases'>,
+  nodeId: string,
+  { deployment_id, instance_id }: Gone,
+  [deployment, instance]: HolderColumns,
+) {
+  const isDeployment = [eb('node_id', '=', nodeId), eb(deployment, '=', deployment_id)];
+  return eb.and(
+    instance_id === undefined
+      ? isDeployment
+      : [...isDeployment, eb(instance, 'is not distinct from', instance_id)],
+  );
 }
 
 /** Releases the devices of the containers that a retire task has removed. */

@@ -4,7 +4,8 @@ import type { SelectQueryBuilder } from 'kysely';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
 import type { Database } from './engine/database.ts';
-import type { Tables } from './engine/tables.ts';
+import type { Row, Tables } from './engine/tables.ts';
+import { isStoppedByPerson } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
 
 export const createRouteStore = ({ kysely }: Database): RouteStore => ({
@@ -26,16 +27,21 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
         'projects.domains',
         'projects.sticky',
         'projects.processes',
+        'projects.stopped_at',
+        'projects.stopped_by_person',
         'deployments.settings',
       ])
       .orderBy('projects.name')
       .execute();
-    return rows.map(({ settings, sticky, processes, ...row }) => ({
+    return rows.map(({ settings, sticky, processes, stopped_at, stopped_by_person, ...row }) => ({
       ...routeOf(row),
       auth_required: row.auth_required !== 0,
       ...defined({
         sticky: sticky === 0 ? undefined : true,
-        at_zero: row.stopped !== 0 && isAtZero(processes) ? true : undefined,
+        at_zero:
+          row.stopped !== 0 && isAtZero({ processes, stopped_at, stopped_by_person })
+            ? true
+            : undefined,
         health_path: settings === null ? undefined : healthPathOf(settings),
       }),
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
@@ -43,8 +49,16 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
   },
 });
 
-const isAtZero = (processes: string): boolean =>
-  isScaledToZero({ processes: JSON.parse(processes) as ProjectSettings['processes'] });
+/** Returns whether the page says that the project is scaled to 0, and not that it is stopped. */
+function isAtZero({
+  stopped_at,
+  stopped_by_person,
+  ...row
+}: Pick<Row<'projects'>, 'processes' | 'stopped_at' | 'stopped_by_person'>): boolean {
+  const processes = JSON.parse(row.processes) as ProjectSettings['processes'];
+  const project = { processes, stopped_at };
+  return isScaledToZero(project) && !isStoppedByPerson(project, stopped_by_person);
+}
 
 const healthPathOf = (settings: string): string | null =>
   (JSON.parse(settings) as Pick<ProjectSettings, 'health_path'>).health_path;

@@ -51,13 +51,13 @@ const ENCODED: Encoded<RunRecord> = {
   losses: 'json',
   error: 'json',
 };
-const recordOf = (row: Row<'runs'>): RunRecord => decodeRow<RunRecord>(row, ENCODED);
+export const runOf = (row: Row<'runs'>): RunRecord => decodeRow<RunRecord>(row, ENCODED);
 const isRun = sql<boolean>`kind = 'run'`;
 
 export function createRunStore(db: Database): RunStore {
   return {
     create: (run, now) => createRun(db, run, now),
-    get: async (id) => recordOf(await runRow(db.kysely, id)),
+    get: async (id) => runOf(await runRow(db.kysely, id)),
     projectOf: (id) => projectOfRun(db, id),
     list: (projectId, filter, page) => listRuns(db, projectId, filter, page),
     open: () => openRuns(db),
@@ -79,6 +79,26 @@ async function runRow(db: Db | Tx, id: string): Promise<Row<'runs'>> {
   return row;
 }
 
+/** Returns the record of a run that waits for a node. */
+export const newRunRecord = (run: NewRun, now: number): RunRecord => ({
+  ...run,
+  env_names: Object.keys(run.env).sort(),
+  status: 'pending',
+  reason: null,
+  attempt: 0,
+  losses: [],
+  deployment_id: null,
+  node_id: null,
+  task_id: null,
+  cancel_requested_at: null,
+  exit_code: null,
+  error: null,
+  logged_until: null,
+  created_at: now,
+  started_at: null,
+  ended_at: null,
+});
+
 function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
   return db.write(async (tx) => {
     await db.capabilities.lockName(tx, `runs:${run.project_id}`);
@@ -93,24 +113,7 @@ function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
         'too_many_requests',
         `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one`,
       );
-    const record: RunRecord = {
-      ...run,
-      env_names: Object.keys(run.env).sort(),
-      status: 'pending',
-      reason: null,
-      attempt: 0,
-      losses: [],
-      deployment_id: null,
-      node_id: null,
-      task_id: null,
-      cancel_requested_at: null,
-      exit_code: null,
-      error: null,
-      logged_until: null,
-      created_at: now,
-      started_at: null,
-      ended_at: null,
-    };
+    const record = newRunRecord(run, now);
     await tx.insertInto('runs').values(encodeColumns(record)).execute();
     return record;
   });
@@ -135,7 +138,7 @@ function listRuns(
   let query = db.kysely.selectFrom('runs').selectAll().where('project_id', '=', projectId);
   if (status !== undefined) query = query.where('status', '=', status);
   if (job !== undefined) query = query.where('job', '=', job);
-  return newestFirst(query, page, recordOf);
+  return newestFirst(query, page, runOf);
 }
 
 async function openRuns(db: Database): Promise<RunRecord[]> {
@@ -146,7 +149,7 @@ async function openRuns(db: Database): Promise<RunRecord[]> {
     .orderBy('created_at')
     .orderBy('id')
     .execute();
-  return rows.map(recordOf);
+  return rows.map(runOf);
 }
 
 function offerRun(
@@ -211,7 +214,7 @@ function cancelRun(db: Database, id: string, reason: string, now: number): Promi
       .where('ended_at', 'is', null)
       .returningAll()
       .executeTakeFirst();
-    return recordOf(asked ?? (await runRow(tx, id)));
+    return runOf(asked ?? (await runRow(tx, id)));
   });
 }
 
@@ -273,7 +276,7 @@ async function endRow(
     .where('ended_at', 'is', null)
     .returningAll()
     .executeTakeFirst();
-  return recordOf(row ?? (await runRow(tx, id)));
+  return runOf(row ?? (await runRow(tx, id)));
 }
 
 /** Marks the run as running. Call it in the transaction of the claim of its task. */
@@ -309,7 +312,7 @@ async function endRunTask(
       .set({ payload: withoutEnv(task.payload) })
       .where('id', '=', taskId)
       .execute();
-    const run = recordOf(await runRow(tx, run_id));
+    const run = runOf(await runRow(tx, run_id));
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
@@ -410,7 +413,7 @@ function loseRunTask(
     if (lost === undefined) return false;
     const { run_id } = JSON.parse(lost.payload) as RunPayload;
     if (again) return true;
-    const run = recordOf(await runRow(tx, run_id));
+    const run = runOf(await runRow(tx, run_id));
     if (run.cancel_requested_at !== null)
       await endRow(tx, run_id, { status: 'cancelled', reason: run.reason, error: null }, now);
     // No agent has claimed it, so the command cannot have started: another node can take it.

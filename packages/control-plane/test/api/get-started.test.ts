@@ -45,10 +45,11 @@ test('the requests of docs/get-started.md sign in, create a project, deploy it a
     if (request === undefined) throw new Error('the page has fewer requests');
     const filled = (text: string): string =>
       text
-        .replaceAll('$TOKEN', token)
         .replaceAll('ID', id)
         .replace('you@example.com', 'admin@example.com')
-        .replace('…', PASSWORD);
+        .replace('…', PASSWORD)
+        // Last: a token can contain the letters of another placeholder.
+        .replaceAll('$TOKEN', token);
     const { method, url, headers, payload } = request;
     return api.server.inject({
       method,

@@ -51,6 +51,7 @@ describe('scaled to 0', () => {
   it('nothing runs, the address stays, and the page says why', async () => {
     const id = await createProject(api);
     const first = await world.live(id);
+    expect((await deploymentOf(first))['rests']).toBeNull();
     const { url } = await projectOf(id);
     await scale(id, 0);
     await stops(first);
@@ -64,6 +65,7 @@ describe('scaled to 0', () => {
       status: 'running',
       health: null,
       waiting: SCALED,
+      rests: 'scaled_to_zero',
       instances: [],
     });
     expect(await routed('shop')).toEqual({ servers: 0, page: ['/stopped?zero'] });
@@ -164,19 +166,6 @@ describe('scaled to 0', () => {
     await scale(id, 1);
     const start = await newest(id);
     expect(start).toMatchObject({ trigger: 'start', status: 'pending' });
-  });
-
-  it('a project that a person stopped: the page changes, and a scale up starts it', async () => {
-    const id = await createProject(api);
-    const first = await world.live(id);
-    await api.call('stopProject', of(id));
-    await scale(id, 2);
-    expect((await newest(id))?.id).toBe(first);
-    await scale(id, 0);
-    expect(await routed('shop')).toEqual({ servers: 0, page: ['/stopped?zero'] });
-    expect((await deploymentOf(first))['waiting']).toBe(SCALED);
-    await scale(id, 1);
-    expect(await newest(id)).toMatchObject({ trigger: 'start' });
   });
 
   it('deleted: nothing is left', async () => {

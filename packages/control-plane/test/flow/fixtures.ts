@@ -1,4 +1,5 @@
 /** Records and facts with default values; a test names only the values that matter to it. */
+import { isScaledToZero } from '@berth/wire/project';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import {
   type DatasetFact,
@@ -71,6 +72,9 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   deleting_at: null,
   deletes_volumes: false,
   stopped_at: null,
+  // A test of a project at count 0 that a person stopped names it.
+  stopped_by_person:
+    typeof over.stopped_at === 'number' && !isScaledToZero({ ...SETTINGS, ...over }),
   created_at: NOW - 1e6,
   updated_at: NOW - 1e6,
   ...over,

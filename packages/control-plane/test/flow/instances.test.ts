@@ -459,6 +459,28 @@ describe('a lost node', () => {
       { type: 'node_lost', node_id: id },
       world({ live: [of], route: routeTo(of), ...over }),
     );
+  it('a version that was stopped for one that failed starts elsewhere too', () => {
+    const stopped = { ...d, stopped_first: 'stopped' as const };
+    const plan = lost('n1', { project: counted(1) }, stopped);
+    expect(deployTasks(plan).map((t) => [t.node, t.payload.instance?.number])).toEqual([['n2', 1]]);
+    expect(changeOf(plan, 'd2')).toMatchObject({ stopped_first: null, lost_since: NOW });
+  });
+  it('the same, after the newer version that was in progress has failed', () => {
+    const stopped = { ...old(), stopped_first: 'stopped' as const };
+    const next = on.deploying({ node_id: 'n2' });
+    const both = { live: [stopped, next], project: counted(1) };
+    const plan = lost('n1', both, stopped);
+    expect(deployTasks(plan)).toEqual([]);
+    const held = { ...stopped, ...changeOf(plan, 'd1') };
+    expect(held).toMatchObject({ stopped_first: 'stopped', lost_since: NOW });
+    const failed = advance(
+      next,
+      { type: 'cancel' },
+      world({ ...both, live: [held, next], tasks: [] }),
+    );
+    expect(stateOf(failed, 'd2')).toBe('cancelled');
+    expect(changeOf(failed, 'd1')).toMatchObject({ stopped_first: null });
+  });
   it('a second instance that is lost gets a replacement, and leaves the route', () => {
     const plan = lost('n2', { project: counted(2), instances: [instance()] });
     expect(put(plan).map((i) => [i.state, i.number, i.node_id])).toEqual([

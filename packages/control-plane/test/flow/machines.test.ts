@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import type { NodeRegister } from '@berth/wire/node';
-import { CAN_INSTANCES, type DeployPayload } from '@berth/wire/task';
+import { CAN_INSTANCES, type DeployPayload, type TaskReport } from '@berth/wire/task';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/deployments/facts.ts';
 import { labelProblems, machineOf, patchedLabels } from '../../src/domain/nodes/machine.ts';
@@ -10,6 +10,8 @@ import { choose, place, QUESTION } from '../../src/domain/nodes/placement.ts';
 import { refusalsText } from '../../src/domain/nodes/refusal.ts';
 import {
   type DeviceLease,
+  devicesToTake,
+  type Ending,
   type Holder,
   machineNeeds,
   type Room,
@@ -107,6 +109,31 @@ describe('placement by what a machine has', () => {
     expect(reasonOf([gpus], { requires: { devices: { [GPU]: 2 } } }, held)).toBe(
       `node-1 has too few free devices ${GPU}: 2 needed, 1 free`,
     );
+  });
+});
+
+describe('the devices that a container takes', () => {
+  const needs = (count: number, leases: DeviceLease[]) =>
+    machineNeeds(
+      { memory_bytes: null, requires: { devices: { [GPU]: count } } },
+      room({ leases }),
+      {
+        own: null,
+        freed: [],
+      },
+    );
+  const taken = (count: number, leases: DeviceLease[]) =>
+    devicesToTake(
+      node({ devices: { [GPU]: ['0', '1'] } }),
+      first('d2'),
+      needs(count, leases) as NonNullable<ReturnType<typeof needs>>,
+      { leases, freed: [] },
+    );
+  it('are as many as the project requires', () => {
+    expect(taken(2, [])).toMatchObject([{ name: '0' }, { name: '1' }]);
+  });
+  it('are none if the node has fewer; the refusal has the numbers', () => {
+    expect(taken(2, [lease()])).toEqual({ kind: 'no_device', device: GPU, needed: 2, free: 1 });
   });
 });
 
@@ -312,6 +339,73 @@ describe('two versions need room for both', () => {
   });
 });
 
+describe('room that containers of the project free soon', () => {
+  const live = [old({ settings: settings() }), on.built({ settings: settings() })];
+  const rolling = project({ replace_set: true });
+  const nodes = [machine({ memory_bytes: 2.5 * GIB, devices: { [GPU]: ['0', '1'] } })];
+  const ending = (over: Partial<Ending> = {}): Ending => ({
+    project_id: 'p1',
+    deployment_id: 'd0',
+    generation: 0,
+    node_id: 'n1',
+    containers: 1,
+    bytes: GIB,
+    ...over,
+  });
+  const full = { memory: new Map([['n1', 2 * GIB]]) };
+  const waits = 'waits for the room of the container of deployment 0 on node-1, which is ending';
+
+  it.each([
+    ['with `replace: rolling`', rolling],
+    ['before it becomes stop-first', project()],
+  ])('%s it waits for a container that is being removed', (_, of) => {
+    const plan = decide({ live, nodes, project: of, room: room({ ...full, ending: [ending()] }) });
+    expect([plan.createTasks, stateOf(plan, 'd2')]).toEqual([[], null]);
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits, timer: { running_since: null } });
+    expect(changeOf(plan, 'd1')).toEqual({});
+  });
+  it('it waits for a device in the same way', () => {
+    const gpu = settings({ memory_bytes: null, requires: { devices: { [GPU]: 1 } } });
+    const leases = [
+      lease({ deployment_id: 'd1', holders: [first('d1')] }),
+      lease({ name: '1', deployment_id: 'd0', holders: [first('d0')] }),
+    ];
+    const given = {
+      live: [old({ settings: gpu }), on.built({ settings: gpu })],
+      nodes,
+      project: rolling,
+    };
+    const plan = decide({ ...given, room: room({ leases, ending: [ending({ bytes: 0 })] }) });
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits });
+    expect(stateOf(decide({ ...given, room: room({ leases }) }), 'd2')).toBe('failed');
+  });
+  it('it waits for an instance that drains', () => {
+    const draining = instance({ deployment_id: 'd1', node_id: 'n1', state: 'draining' });
+    const plan = decide({ live, nodes, project: rolling, room: room(full), instances: [draining] });
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      waiting: 'waits for the room of instance 2 of deployment 1 on node-1, which is ending',
+    });
+  });
+  it('its further instances wait too', () => {
+    const plan = decide({
+      live,
+      nodes: [{ ...nodes[0], capabilities: [CAN_DEVICES, CAN_INSTANCES] } as NodeFact],
+      project: project({ replace_set: true, processes: [{ name: 'web', count: 2 }] }),
+      // Two instances beside the old one need 3 GiB.
+      room: room({ memory: new Map([['n1', 1.5 * GIB]]), ending: [ending({ bytes: GIB })] }),
+    });
+    expect(changeOf(plan, 'd2')).toMatchObject({ waiting: waits });
+  });
+  it.each([
+    ['does not suffice', ending({ bytes: GIB / 4 })],
+    ['belongs to another project', ending({ project_id: 'p2' })],
+    ['is on another node', ending({ node_id: 'n2' })],
+  ])('it is refused if what ends %s', (_, one) => {
+    const plan = decide({ live, nodes, project: rolling, room: room({ ...full, ending: [one] }) });
+    expect(changeOf(plan, 'd2')).toMatchObject({ error: { code: 'no_room_for_two' } });
+  });
+});
+
 describe('devices', () => {
   const gpu = settings({ memory_bytes: null, requires: { devices: { [GPU]: 1 } } });
   const withGpus = machine({ devices: { [GPU]: ['0', '1'] } });
@@ -406,6 +500,70 @@ describe('devices', () => {
       },
       facts({ live: [on.deploying({ settings: gpu })], tasks: [starting], nodes: [withGpus] }),
     );
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...first('d2') }]);
+  });
+  describe('of a further instance that does not start', () => {
+    const several = { ...withGpus, capabilities: [CAN_DEVICES, CAN_INSTANCES] };
+    const nodes = [several, { ...several, id: 'n2', hostname: 'node-2' }];
+    const held = { deployment_id: 'd2', instance_id: 'i2' };
+    const start = task('deploy', {
+      node_id: 'n2',
+      payload: { instance: { id: 'i2', process: 'web', number: 2 } } as never,
+    });
+    const error = { code: 'probe_failed', message: 'x' };
+    const failed: TaskReport = { status: 'failed', result: { error } };
+    const ended = (event: Parameters<typeof advance>[1]) =>
+      advance(
+        on.running({ settings: gpu }),
+        event,
+        facts({
+          live: [on.running({ settings: gpu })],
+          tasks: [start],
+          nodes,
+          project: project({ processes: [{ name: 'web', count: 2 }] }),
+          instances: [instance({ state: 'starting', node_id: 'n2', container_id: null })],
+          room: room({ leases: [lease({ ...held, node_id: 'n2', holders: [held] })] }),
+        }),
+      );
+    const kept = (plan: ReturnType<typeof ended>): string[] =>
+      plan.storyLines.flatMap(({ message }) => (message.includes('reserved') ? [message] : []));
+    it('are free if its agent has removed the container', () => {
+      const plan = ended({ type: 'task_reported', task: start, report: failed });
+      expect(plan.freeDevices).toEqual([{ node_id: 'n2', ...held }]);
+      expect(kept(plan)).toEqual([]);
+    });
+    it.each<[string, Parameters<typeof advance>[1]]>([
+      [
+        'its agent could not remove the container',
+        { type: 'task_reported', task: start, report: { ...failed, container_id: 'k2' } },
+      ],
+      ['its task was lost', { type: 'task_lost', task: start, why: 'lease' }],
+    ])('stay reserved if %s, and the story says so', (_, event) => {
+      const plan = ended(event);
+      expect(plan.freeDevices).toBeUndefined();
+      expect(kept(plan)).toEqual([
+        `${GPU}=0 on node-2 stays reserved for instance 2 until node-2 lists no container of it`,
+      ]);
+    });
+    it('are free if no agent had claimed the task', () => {
+      const plan = ended({ type: 'task_lost', task: { ...start, attempt: 0 }, why: 'queue' });
+      expect(plan.freeDevices).toEqual([{ node_id: 'n2', ...held }]);
+    });
+  });
+  it('the first instance frees them too when another node gets its task', () => {
+    const starting = task('deploy');
+    const d = on.deploying({ settings: gpu });
+    const error = { code: 'engine_unavailable', message: 'x' };
+    const plan = advance(
+      d,
+      { type: 'task_reported', task: starting, report: { status: 'failed', result: { error } } },
+      facts({
+        live: [d],
+        tasks: [starting],
+        nodes: [withGpus, { ...withGpus, id: 'n2', hostname: 'node-2' }],
+      }),
+    );
+    expect(stateOf(plan, 'd2')).toBe('built');
     expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...first('d2') }]);
   });
   it('agents that cannot pass devices are refused before anything starts', () => {

@@ -440,6 +440,16 @@ describe('a stopped project', () => {
     expect(reasons(plan) ?? []).toEqual([]);
     expect(plan?.createTasks.map(({ kind }) => kind)).toEqual(['look']);
   });
+  it('skips at count 0 too, when a person stopped it', () => {
+    const both = project({
+      ...{ stopped_at: NOW, stopped_by_person: true },
+      processes: [{ name: 'web', count: 0 }],
+    });
+    const given = pushes([delivery(1, { commit: TIP })]);
+    expect(reasons(checkPushes(given, { ...stopped, project: both }))).toEqual([
+      ['e1', 'skipped', why],
+    ]);
+  });
   it.each([
     ['its branch was read before the stop', found({ commit: TIP })],
     ['the look failed for the last time', failed('git_auth')],

@@ -819,6 +819,32 @@ describe('a version that was stopped for one that failed, and whose container is
       }),
     );
     expect(plan.createTasks).toMatchObject([{ payload: { devices: [`${GPU}=1`] } }]);
+    // The lease of the gone container ends, and the new one has it.
+    expect(plan.freeDevices).toEqual([{ node_id: 'n1', ...holder }]);
+    expect(plan.takeDevices).toMatchObject([{ name: '1', ...holder }]);
+  });
+  it('is not created without its device, and says why', () => {
+    const gpu = { ...settings, requires: { devices: { [GPU]: 1 } } };
+    const d = { ...stopped, settings: gpu };
+    const holder = { deployment_id: 'd9', instance_id: null };
+    const none = { returns_to: null, returns_to_instance: null, holders: [holder] };
+    const plan = advance(
+      d,
+      gone,
+      over({
+        live: [d],
+        nodes: [home({ containers: [], observed_at: NOW, devices: { [GPU]: ['0'] } })],
+        room: {
+          memory: new Map(),
+          leases: [{ ...holder, ...none, node_id: 'n1', kind: GPU, name: '0' }],
+        },
+      }),
+    );
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd1').waiting).toBe(
+      'its container does not exist any more, and cannot be created again: home has too few free ' +
+        `devices ${GPU}: 1 needed, 0 free`,
+    );
   });
   it('is not created before the container of the newer version is removed', () => {
     const other = { ...running, labels: { ...running.labels, 'berth.deployment': 'd2' } };

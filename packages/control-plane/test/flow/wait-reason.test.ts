@@ -1,5 +1,6 @@
 /** Reasons to wait are compared as data; texts of earlier versions stay readable. */
 import { describe, expect, it, test } from 'vitest';
+import { restOf } from '../../src/domain/deployments/rest.ts';
 import type { Refusals } from '../../src/domain/nodes/refusal.ts';
 import {
   plainWaitText,
@@ -10,6 +11,7 @@ import {
   waitsFor,
   waitText,
 } from '../../src/domain/deployments/wait-reason.ts';
+import { on } from './fixtures.ts';
 
 const refused = (since: number, hostname = 'a'): Refusals => ({
   named: [{ hostname, refusal: { kind: 'offline', since } }],
@@ -80,4 +82,28 @@ describe('a row of an earlier version', () => {
     expect(waitReasonOf(row)).toBeNull();
     expect(waitsFor(row, still)).toBe(false);
   });
+});
+
+describe('why a running version is stopped, as data', () => {
+  const rests = (over: Parameters<typeof on.running>[0]) => restOf(on.running(over));
+  const asked = { stopped_first: 'asked' as const, health: null };
+  it.each<[string, ReturnType<typeof restOf>, Parameters<typeof on.running>[0]]>([
+    ['it is not', null, {}],
+    ['it only waits', null, waitingFor({ kind: 'retire_lost', node: 'a' })],
+    ['its project is stopped', 'stopped', { ...asked, ...waitingFor({ kind: 'project_stopped' }) }],
+    [
+      'its project is scaled to 0',
+      'scaled_to_zero',
+      { ...asked, ...waitingFor({ kind: 'scaled_to_zero' }) },
+    ],
+    [
+      'the same, and its agent cannot stop it',
+      'scaled_to_zero',
+      {
+        ...asked,
+        ...waitingFor({ kind: 'project_stopped_but_runs', node: 'a', at_zero: true }),
+      },
+    ],
+    ['it stopped for a newer version', 'newer_version', { stopped_first: 'stopped' }],
+  ])('%s', (_, expected, over) => expect(rests(over)).toBe(expected));
 });

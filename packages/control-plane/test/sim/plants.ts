@@ -503,6 +503,16 @@ export const PLANTS = {
       ),
   },
 
+  /** Forgets that a person stopped the project: a scale up from 0 starts it. */
+  'scale starts a stopped project': {
+    ...NONE,
+    stores: (stores) =>
+      withFacts(stores, ({ project, ...facts }) => ({
+        ...facts,
+        project: { ...project, stopped_by_person: false },
+      })),
+  },
+
   /** Deploys the pushes of a stopped project, which starts it. */
   'push starts a stopped project': {
     ...NONE,

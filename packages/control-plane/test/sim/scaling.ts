@@ -5,8 +5,6 @@
  */
 import type { History } from '@berth/testbed/history';
 import { isScaledToZero } from '@berth/wire/project';
-import { DomainError } from '../../src/domain/platform/errors.ts';
-import type { Driver } from '../../src/flow/driver.ts';
 import type { Agent } from './agent.ts';
 import { DEVICE } from './engine.ts';
 import type { ControlPlane } from './front.ts';
@@ -57,7 +55,7 @@ export function createScaling(deps: {
       const before = await stores.projects.get(project);
       await stores.projects.patch(project, { processes }, world.now());
       if (count > 0 && before.stopped_at !== null && isScaledToZero(before))
-        await startAgain(driver, project);
+        await driver.startFromZero(project);
       // A control plane that dies here leaves the rest to its loop.
       if (random.chance(0.2)) return;
       const running = (await stores.projects.runningDeployments([project])).get(project);
@@ -149,22 +147,6 @@ export function createScaling(deps: {
         }
     },
   };
-}
-
-/** Starts a project that was scaled to 0, as api/routes/projects.ts does. */
-async function startAgain(driver: Pick<Driver, 'request'>, projectId: string): Promise<void> {
-  await driver
-    .request({
-      projectId,
-      commit: null,
-      note: null,
-      rollbackOf: { find: 'last' },
-      idempotency: null,
-      trigger: 'start',
-    })
-    .catch((error: unknown) => {
-      if (!(error instanceof DomainError)) throw error;
-    });
 }
 
 /** Refused changes and lost answers. */

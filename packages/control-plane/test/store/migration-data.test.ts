@@ -244,3 +244,33 @@ test('volumes that a node reported before the upgrade are missing when it report
     (await stores.volumes.onNode('n1')).map(({ id, missing_since }) => [id, missing_since]),
   ).toEqual([['v1', NOW + 1]]);
 });
+
+test('a project that was stopped before the upgrade counts as stopped by a person, also at count 0 later', async () => {
+  const path = freshPath();
+  const zero = [{ name: 'web', count: 0 }];
+  const rest = (id: string, more: object) => ({
+    ...{ ...PROJECT_ROW, id, name: id, domain_prefix: id },
+    ...{ stopped_at: NOW, processes: JSON.stringify([{ name: 'web', count: 1 }]) },
+    ...more,
+  });
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0073', db, capabilities);
+    await db
+      .insertInto('projects')
+      .values([
+        rest('stopped', {}),
+        rest('zero', { processes: JSON.stringify(zero) }),
+        rest('runs', { stopped_at: null }),
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  const byPerson = async () => {
+    const projects = await stores.projects.getMany(['stopped', 'zero', 'runs']);
+    return Object.fromEntries(projects.map((p) => [p.id, p.stopped_by_person]));
+  };
+  expect(await byPerson()).toEqual({ stopped: true, zero: false, runs: false });
+  await stores.projects.patch('stopped', { processes: zero }, NOW);
+  await stores.projects.patch('zero', { processes: [{ name: 'web', count: 2 }] }, NOW);
+  expect(await byPerson()).toEqual({ stopped: true, zero: false, runs: false });
+});

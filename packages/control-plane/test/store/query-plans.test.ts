@@ -370,11 +370,11 @@ test('no statement walks a table that grows', async () => {
 test('a prepared statement is not prepared again for other bound values', async () => {
   const db = await openDatabase('sqlite::memory:', quiet, () => NOW);
   onTestFinished(() => db.close());
-  await sql`create table jobs (kind text not null, n integer not null)`.execute(db.kysely);
-  await sql`create index jobs_sync on jobs (n) where kind = 'sync'`.execute(db.kysely);
+  await sql`create table some_work (kind text not null, n integer not null)`.execute(db.kysely);
+  await sql`create index jobs_sync on some_work (n) where kind = 'sync'`.execute(db.kysely);
   const plan = async (kind: string): Promise<unknown> =>
     (
-      await sql`explain query plan select * from jobs where kind = ${kind} order by n`.execute(
+      await sql`explain query plan select * from some_work where kind = ${kind} order by n`.execute(
         db.kysely,
       )
     ).rows;

@@ -248,6 +248,39 @@ test('a device returns to the container that had it, with the label of its insta
   expect(await rowsOf(path, 'device_leases')).toMatchObject([{ ...older, returns_to: null }]);
 });
 
+test('a container that is created again without its label takes its device again', async () => {
+  const { stores, path, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });
+  const older = { deployment_id: 'd', instance_id: 'i2' };
+  await commit(stores, project.id, { takeDevices: [{ ...take(nodeId, 'd'), ...older }] });
+  const again = {
+    freeDevices: [{ node_id: nodeId, ...older }],
+    takeDevices: [take(nodeId, 'd', { replaces: older })],
+  };
+  expect(await commit(stores, project.id, again)).toBe('committed');
+  expect(await rowsOf(path, 'device_leases')).toMatchObject([{ ...first('d'), name: '0' }]);
+});
+
+test('room names the containers that are ending, with what they hold', async () => {
+  const { stores, project, nodeId } = await scene();
+  await deploymentIn(stores, project, 'old', { status: 'retired', node_id: nodeId, generation: 4 });
+  expect((await stores.nodes.room()).ending).toBeUndefined();
+  const retire = taskOf(project, 'retire', nodeId, { deployment_id: 'old', kind: 'retire' });
+  const remove = [{ deployment_id: 'old', reason: 'replaced', containers: 2 }];
+  const payload = { ...retirePayload(project), remove };
+  await tasksIn(stores, project, { ...retire, payload } as typeof retire);
+  expect((await stores.nodes.room()).ending).toEqual([
+    {
+      project_id: project.id,
+      deployment_id: 'old',
+      generation: 4,
+      node_id: nodeId,
+      containers: 2,
+      bytes: 2 * MEMORY,
+    },
+  ]);
+});
+
 test('a stopped project holds neither memory nor devices', async () => {
   const { stores, project, nodeId } = await scene();
   await deploymentIn(stores, project, 'd', { status: 'running', node_id: nodeId });

@@ -1,6 +1,6 @@
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import { errorSentence } from '@berth/wire/error-sentence';
-import { isScaledToZero, type Project, restWord } from '@berth/wire/project';
+import { isScaledToZero, type Project, restsAtZero, restWord } from '@berth/wire/project';
 import { useNavigate, useParams, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
 import { PageLayout } from '../parts/page-layout.tsx';
@@ -133,15 +133,14 @@ function useProjectActions(project: Project, hasOlderRelease: boolean) {
     {
       label: 'Stop',
       danger: true,
-      reason:
-        reasonAgainst('stop') ?? (project.stopped ? `it is ${restWord(project)} already` : null),
+      reason: reasonAgainst('stop') ?? (project.stopped_by_person ? 'it is stopped already' : null),
       onClick: () => setIsStopping(true),
     },
   ];
   const actions = (
     <>
       <OutLink href={project.url}>Open</OutLink>
-      {project.stopped && !isScaledToZero(project) && (
+      {project.stopped && !restsAtZero(project) && (
         <Button
           reason={reasonAgainst('start')}
           busy={start.busy}
@@ -201,11 +200,7 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
   );
   if (project.deleting) return <Status mark="busy">is being deleted</Status>;
   if (project.stopped)
-    return (
-      <Status mark="off">
-        {isScaledToZero(project) ? 'Scaled to 0' : 'Stopped'}. Its address answers 503 with a page.
-      </Status>
-    );
+    return <Status mark="off">{restText(project)}. Its address answers 503 with a page.</Status>;
   if (id !== null)
     return running === undefined ? (
       <SkeletonLines lines={1} />
@@ -219,6 +214,11 @@ function ProjectLead({ project, newest }: ProjectLeadProps) {
       </Status>
     );
   return <Status mark="off">Not live yet.</Status>;
+}
+
+function restText(project: Project): string {
+  if (restsAtZero(project)) return 'Scaled to 0';
+  return isScaledToZero(project) ? 'Stopped, and scaled to 0' : 'Stopped';
 }
 
 /** Shows the commit, node, data and time of the running version. */

@@ -38,27 +38,21 @@ export const rolledBackText = ({
 }: Pick<DeploymentItem, 'rolled_back_from'>): string =>
   (from ?? null) === null ? '' : `, rolled back from #${from}`;
 
-/** How `waiting` of a deployment begins while its project is scaled to 0. */
-const AT_ZERO = 'the project is scaled to 0';
-
 type LiveStatusProps = {
-  item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>;
+  item: Pick<DeploymentItem, 'status' | 'health' | 'rests'>;
   stopped?: boolean;
   strong?: boolean;
 };
-/**
- * Shows whether a running version works: an unhealthy or stopped container must not look healthy.
- * `waiting` of a running version is set only while it is stopped.
- */
+/** Shows whether a running version works: an unhealthy or stopped container must not look healthy. */
 export function LiveStatus({
-  item: { status, health, waiting },
+  item: { status, health, rests = null },
   stopped = false,
   strong = false,
 }: LiveStatusProps) {
-  if (status === 'running' && (stopped || waiting !== null))
+  if (status === 'running' && (stopped || rests !== null))
     return (
       <Status mark="off" strong={strong}>
-        {waiting?.startsWith(AT_ZERO) === true ? 'scaled to 0' : 'stopped'}
+        {rests === 'scaled_to_zero' ? 'scaled to 0' : 'stopped'}
       </Status>
     );
   if (health === null || health.status === 'healthy')

@@ -28,11 +28,6 @@ export function checkStops({ history, all, broken, reads, accepted }: HistoryFac
       const requests = open.get(e.project) ?? new Map<string, number>();
       open.set(e.project, requests.set(e.request, Infinity));
       rests.delete(e.project);
-    } else if (e.type === 'scaling' && e.count > 0) {
-      // A scale up from 0 starts the project.
-      const requests = open.get(e.project) ?? new Map<string, number>();
-      open.set(e.project, requests.set('scaling', e.at + LATE_MS));
-      rests.delete(e.project);
     } else if (e.type === 'answered')
       open.get(e.project)?.set(e.request, e.isOnce ? e.at : e.at + LATE_MS);
     else if (e.type === 'stop_accepted') {

@@ -5,6 +5,7 @@ import { type Deps as DatabaseDeps, databaseGauges } from './database-gauges.ts'
 import { type Deps as RoutingDeps, routingGauges } from './routing-gauges.ts';
 import { type Deps as DeploymentDeps, deploymentGauges } from './deployment-gauges.ts';
 import { type Deps as NodeDeps, nodeGauges } from './node-gauges.ts';
+import { type Deps as JobDeps, jobGauges } from './job-gauges.ts';
 import { type Deps as OutboxDeps, outboxGauges } from './outbox-gauges.ts';
 import { type Deps as DatasetDeps, datasetGauges } from './dataset-gauges.ts';
 import { type Deps as UsageDeps, usageGauges } from './usage-gauges.ts';
@@ -15,6 +16,7 @@ export type GaugeDeps = ProcessDeps &
   DeploymentDeps &
   NodeDeps &
   OutboxDeps &
+  JobDeps &
   DatasetDeps &
   UsageDeps;
 
@@ -25,6 +27,7 @@ export const gauges = (deps: GaugeDeps): GaugeRow[] => [
   ...deploymentGauges(deps),
   ...nodeGauges(deps),
   ...outboxGauges(deps),
+  ...jobGauges(deps),
   ...datasetGauges(deps),
   ...usageGauges(deps),
 ];

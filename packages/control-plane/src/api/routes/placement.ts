@@ -3,12 +3,15 @@ import { withConfig } from '../../domain/projects/config-file.ts';
 import { wantedOf } from '../../domain/data/mounts.ts';
 import { place } from '../../domain/nodes/placement.ts';
 import { deviceNeeds, limitNeeds } from '../../domain/nodes/build-needs.ts';
-import { machineNeeds, needsRoom, NO_ROOM_TAKEN } from '../../domain/nodes/room.ts';
+import { type Freed, machineNeeds, needsRoom, NO_ROOM_TAKEN } from '../../domain/nodes/room.ts';
+import { choiceWithoutOld, freedBy, stopFirstText } from '../../domain/nodes/stop-first.ts';
 import { volumeHome, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define, Call } from '../define.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
+import type { InstanceStore } from '../../domain/deployments/instance-store.ts';
+import type { ProjectRecord } from '../../domain/platform/records.ts';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
 import type { SecretStore } from '../../domain/secrets/secrets.ts';
 import type { VolumeStore } from '../../domain/data/volume-store.ts';
@@ -20,6 +23,7 @@ import type { Limits } from '../../domain/deployments/facts.ts';
 export type Deps = {
   projects: Pick<ProjectStore, 'configured' | 'get' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
+  instances: Pick<InstanceStore, 'ofDeployments'>;
   datasets: Pick<DatasetStore, 'facts'>;
   secrets: Pick<SecretStore, 'list'>;
   volumes: Pick<VolumeStore, 'ofProject'>;
@@ -51,6 +55,12 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
   ];
   const home =
     project.volumes.length === 0 ? null : volumeHome(await deps.volumes.ofProject(project.id));
+  const room = needsRoom(project) ? await deps.nodes.room() : NO_ROOM_TAKEN;
+  const others = old === null ? [] : await deps.instances.ofDeployments([old.id]);
+  const freed =
+    old === null ? [] : freedBy(old, others).filter(({ node_id }) => node_id === runsOn);
+  const machine = (free: readonly Freed[]) =>
+    machineNeeds(project, room, { own: null, freed: free });
   const question = {
     wanted,
     losses: [],
@@ -59,15 +69,25 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     stays,
     needs,
     home,
-    machine: machineNeeds(project, needsRoom(project) ? await deps.nodes.room() : NO_ROOM_TAKEN, {
-      own: null,
-      freed: stays && old !== null ? [{ ...old, containers: 1 }] : [],
-    }),
+    machine: machine(stays ? freed : []),
   };
-  return place(question, await deps.nodes.all(), {
+  const nodes = await deps.nodes.all();
+  const context = {
     now: deps.now(),
     limits: deps.limits,
     cacheIndex: deps.cacheIndex,
     overdue: deps.failover.overdue(),
-  });
+  };
+  const placement = place(question, nodes, context);
+  const node = nodes.find(({ id }) => id === runsOn);
+  if (placement.winner !== null || node === undefined || !canStopFirst(project)) return placement;
+  const free = { ...question, machine: machine(freed) };
+  const withoutOld = choiceWithoutOld(question, { node, machine: free.machine }, nodes, context);
+  return withoutOld === null
+    ? placement
+    : { ...place(free, nodes, context), note: stopFirstText(withoutOld.why) };
 }
+
+/** A stopped project runs no old version, and `replace: rolling` set by a person refuses instead. */
+const canStopFirst = ({ replace, replace_set, stopped_at }: ProjectRecord): boolean =>
+  replace === 'rolling' && !replace_set && stopped_at === null;

@@ -64,7 +64,7 @@ export type Deps = {
     | 'publicUrl'
     | 'reservedPrefixes'
   >;
-  driver: Pick<Driver, 'advance' | 'deleteProject' | 'request' | 'stop'>;
+  driver: Pick<Driver, 'advance' | 'deleteProject' | 'startFromZero' | 'stop'>;
   changes: Pick<Changes, 'notify'>;
   now: () => number;
   log: Logger;
@@ -276,10 +276,13 @@ async function scaleRunning(
   project: ProjectRecord,
   wasAtZero: boolean,
 ): Promise<void> {
-  const { driver, projects, log } = deps;
+  const { driver, projects, changes, log } = deps;
   const { id } = project;
   const isAtZero = isScaledToZero(project);
-  if (wasAtZero && !isAtZero) await startFromZero(deps, user, project);
+  if (wasAtZero && !isAtZero && project.stopped_at !== null) {
+    await driver.startFromZero(id, byOf(user));
+    changes.notify('policy');
+  }
   const running = (await projects.runningDeployments([id])).get(id);
   if (running === undefined) return;
   await driver
@@ -289,35 +292,6 @@ async function scaleRunning(
     );
   // Publish the page in place of the container before the answer is sent.
   if (wasAtZero || isAtZero) await publishRoutes(deps);
-}
-
-/**
- * Deploys the release of a project that was scaled to 0. A deployment in progress starts it anyway,
- * and a project that never ran has no release.
- */
-async function startFromZero(
-  { driver, changes }: Deps,
-  user: Caller,
-  { id, stopped_at }: ProjectRecord,
-): Promise<void> {
-  if (stopped_at === null) return;
-  await driver
-    .request({
-      projectId: id,
-      commit: null,
-      note: null,
-      rollbackOf: { find: 'last' },
-      idempotency: null,
-      by: byOf(user),
-      trigger: 'start',
-    })
-    .catch((error: unknown) => {
-      const isNotNeeded =
-        error instanceof DomainError &&
-        (error.code === 'wrong_state' || error.code === 'no_release');
-      if (!isNotNeeded) throw error;
-    });
-  changes.notify('policy');
 }
 
 function checkedName(name: string): string {

@@ -100,17 +100,21 @@ const nothingToRun = (project: string, ran: boolean): DomainError =>
 
 async function projectRuns(deps: Deps, { params, query }: Call<'projectRuns'>) {
   const { items, next } = await deps.runs.list(params.id, query, pageOf(query));
-  return { items: await views(deps, items), next_cursor: next };
+  return { items: await runViews(deps, items), next_cursor: next };
 }
 
-async function views(deps: Deps, runs: readonly RunRecord[]): Promise<Run[]> {
+/** Returns the runs in the form of the API, with the names of their nodes. */
+export async function runViews(
+  deps: Pick<Deps, 'nodes'>,
+  runs: readonly RunRecord[],
+): Promise<Run[]> {
   const ids = [...new Set(runs.flatMap(({ node_id }) => node_id ?? []))];
   const names = new Map((await deps.nodes.getMany(ids)).map((n) => [n.id, n.hostname]));
   return runs.map((run) => runView(run, names.get(run.node_id ?? '') ?? null));
 }
 
 async function view(deps: Deps, run: RunRecord): Promise<Run> {
-  const [shown] = await views(deps, [run]);
+  const [shown] = await runViews(deps, [run]);
   return shown as Run;
 }
 

@@ -58,10 +58,10 @@ export type Plan = {
   changeTasks: TaskChange[];
   route: RouteChange | null;
   /**
-   * Stops the project (`at`: time of the stop) or ends the stop (`at` null). `message`: for the
-   * feed.
+   * Stops the project (`at`: time of the stop) or ends the stop (`at` null). `byPerson`: a person
+   * stopped it, so that a scale does not start it. `message`: for the feed.
    */
-  stopped?: { at: number | null; message: string };
+  stopped?: { at: number | null; byPerson: boolean; message: string };
   /** Lines for the stories of deployments. The feed `GET /api/events` also shows them. */
   storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;

@@ -42,7 +42,17 @@ type NodeWait =
   | NoNodeCan
   | { kind: 'still_deploying'; generation: number }
   | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
-  | { kind: 'still_removing'; node: string };
+  | { kind: 'still_removing'; node: string }
+  | RoomEnds;
+
+/** Containers of the project that are ending have the memory or the device. */
+export type RoomEnds = {
+  kind: 'room_ends';
+  /** `number`: of the instance, if known. */
+  containers: readonly { generation: number; number?: number; node: string }[];
+  /** Number of further containers. */
+  others: number;
+};
 
 /** No deploy node can ever take the work, because each agent lacks a capability. */
 export type NoNodeCan = {
@@ -190,6 +200,8 @@ export function plainWaitText(reason: WaitReason): string {
       return withDetail(`dataset ${reason.dataset} has no version yet`, reason.problem);
     case 'still_removing':
       return `${reason.node} is still removing the container of an earlier attempt`;
+    case 'room_ends':
+      return roomEndsText(reason);
     case 'volumes_node_deleted':
     case 'volumes_node_offline':
     case 'volumes_copying':
@@ -255,6 +267,16 @@ const noNodeText = (
 function noNodeCanText({ nodes, node, lack }: NoNodeCan): string {
   const who = nodes === 1 ? node : `each of the ${nodes} deploy nodes, for example ${node}`;
   return `${who}: ${refusalText(lack)}`;
+}
+
+function roomEndsText({ containers, others }: RoomEnds): string {
+  const names = containers.map(({ generation, number, node }) => {
+    const which = number === undefined ? 'the container' : `instance ${number}`;
+    return `${which} of deployment ${generation} on ${node}`;
+  });
+  const all = others === 0 ? names : [...names, `${others} more`];
+  const verb = containers.length + others === 1 ? 'is' : 'are';
+  return `waits for the room of ${all.join(' and ')}, which ${verb} ending`;
 }
 
 function volumesText(reason: VolumesWait): string {

@@ -13,6 +13,7 @@
  */
 import type { Requires } from '@berth/wire/machine';
 import type { NodeRecord, ProjectSettings } from '../platform/records.ts';
+import type { NoSpace } from './refusal.ts';
 
 /** A container of a deployment, by its label of an instance; null: it has none. */
 export type Holder = { deployment_id: string; instance_id: string | null };
@@ -33,6 +34,22 @@ export type Room = {
   /** Sum of the memory limits in bytes by node; a node without an entry has none. */
   memory: ReadonlyMap<string, number>;
   leases: readonly DeviceLease[];
+  /** Containers that open tasks remove. Their memory and devices still count as held. */
+  ending?: readonly Ending[];
+};
+
+/** Containers that a node is removing; `instance_id` absent: all those of the deployment. */
+export type Ending = {
+  project_id: string;
+  deployment_id: string;
+  generation: number;
+  instance_id?: string | null;
+  /** The number of its instance, if known. */
+  number?: number;
+  node_id: string;
+  containers: number;
+  /** Bytes of memory that they hold. */
+  bytes: number;
 };
 
 export const NO_ROOM_TAKEN: Room = { memory: new Map(), leases: [] };
@@ -87,6 +104,31 @@ export function machineNeeds(
   };
 }
 
+/** Returns the room when these containers are gone. */
+export function withoutEnding(
+  { memory, leases }: Room,
+  ending: readonly Pick<Ending, 'node_id' | 'deployment_id' | 'instance_id' | 'bytes'>[],
+): Room {
+  if (ending.length === 0) return { memory, leases };
+  const remaining = new Map(memory);
+  for (const { node_id, bytes } of ending)
+    remaining.set(node_id, Math.max(0, (remaining.get(node_id) ?? 0) - bytes));
+  const ends = (holder: Holder, nodeId: string): boolean =>
+    ending.some(
+      (one) =>
+        one.node_id === nodeId &&
+        one.deployment_id === holder.deployment_id &&
+        (one.instance_id === undefined || one.instance_id === holder.instance_id),
+    );
+  return {
+    memory: remaining,
+    leases: leases.map((lease) => ({
+      ...lease,
+      holders: lease.holders.filter((holder) => !ends(holder, lease.node_id)),
+    })),
+  };
+}
+
 export const isSameHolder = (a: Holder, b: Holder): boolean =>
   a.deployment_id === b.deployment_id && a.instance_id === b.instance_id;
 const isFreed = (freed: readonly Freed[], holder: Holder, nodeId: string): boolean =>
@@ -136,31 +178,37 @@ export const freeDevices = (
     ? []
     : (devices[kind] ?? []).filter((name) => !held.devices.has(`${kind}=${name}`));
 
+export type NoDevice = Extract<NoSpace, { kind: 'no_device' }>;
+
 /**
- * Returns the leases that a container takes on a node that placement chose. Prefers the devices of
- * the version that stops first, and those that the deployment has.
+ * Returns the leases that a container takes on a node, or the refusal if the node has too few free
+ * devices. Prefers the devices of the version that stops first, and those that the deployment has.
  */
 export function devicesToTake(
   node: Pick<NodeRecord, 'id' | 'devices' | 'observed_at'>,
   holder: Holder,
   needs: MachineNeeds,
   { leases, freed }: { leases: readonly DeviceLease[]; freed: readonly Freed[] },
-): DeviceTake[] {
+): DeviceTake[] | NoDevice {
   const rowOf = (kind: string, name: string): DeviceLease | undefined =>
     leases.find((one) => one.node_id === node.id && one.kind === kind && one.name === name);
   const freedHolder = (row: DeviceLease | undefined): Holder | undefined =>
     row?.holders.find((one) => isFreed(freed, one, node.id));
-  const isPreferred = ({ row, old }: { row?: DeviceLease | undefined; old?: Holder | undefined }) =>
-    old !== undefined || row?.deployment_id === holder.deployment_id;
-  return Object.entries(needs.requires.devices ?? {}).flatMap(([kind, count]) =>
-    freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD)
-      .map((name) => {
-        const row = rowOf(kind, name);
-        return { name, row, old: freedHolder(row) };
-      })
-      .toSorted((a, b) => Number(isPreferred(b)) - Number(isPreferred(a)))
-      .slice(0, count)
-      .map(({ name, row, old }) => ({
+  const takes: DeviceTake[] = [];
+  for (const [kind, needed] of Object.entries(needs.requires.devices ?? {})) {
+    const free = freeDevices(node, kind, needs.held.get(node.id) ?? NOTHING_HELD);
+    if (free.length < needed) return { kind: 'no_device', device: kind, needed, free: free.length };
+    const devices = free.map((name) => {
+      const row = rowOf(kind, name);
+      const old = freedHolder(row);
+      const isPreferred = old !== undefined || row?.deployment_id === holder.deployment_id;
+      return { name, row, old, isPreferred };
+    });
+    const chosen = devices
+      .toSorted((a, b) => Number(b.isPreferred) - Number(a.isPreferred))
+      .slice(0, needed);
+    for (const { name, row, old } of chosen)
+      takes.push({
         ...holder,
         node_id: node.id,
         kind,
@@ -171,8 +219,9 @@ export function devicesToTake(
           row === undefined
             ? null
             : { deployment_id: row.deployment_id, instance_id: row.instance_id },
-      })),
-  );
+      });
+  }
+  return takes;
 }
 
 /** Returns the device names in the form that the container engine expects. */

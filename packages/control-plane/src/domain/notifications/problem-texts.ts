@@ -9,6 +9,7 @@ import type { DatasetFact } from '../deployments/facts.ts';
 import type { SilentNode } from '../nodes/failover.ts';
 import type { LostNode, Observation, ProjectStanding, Seen } from './problems.ts';
 import type { NodeRecord } from '../platform/records.ts';
+import type { FailingRun } from '../runs/job-store.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 
 const MAX_DETAIL = 500;
@@ -320,6 +321,26 @@ export function ofCertificate(
   return [{ kind: 'certificate', subject: host, at, isProblem: true, seen: notice }];
 }
 
+/** Returns the observation of a job whose newest run has failed or was lost. */
+export function ofJob({ id, project_id, project, job, error, ended_at }: FailingRun): Observation {
+  const notice = {
+    title: `Job ${job ?? ''} of ${project} failed`,
+    detail: clip(error?.message ?? null),
+    advice: `Read what it printed: berth runs logs ${id}. Start it again: berth job run ${job ?? ''}.`,
+    path: `/projects/${project_id}`,
+    project_ids: [project_id],
+  };
+  return {
+    kind: 'job_failed',
+    subject: jobSubject({ project_id, job }),
+    at: ended_at,
+    isProblem: true,
+    seen: notice,
+  };
+}
+export const jobSubject = ({ project_id, job }: Pick<FailingRun, 'project_id' | 'job'>): string =>
+  `${project_id}/${job ?? ''}`;
+
 /** Returns the observation that ends a problem whose subject no longer exists. */
 export const ofNobody = (kind: Observation['kind'], subject: string): Observation => {
   const title = {
@@ -330,6 +351,7 @@ export const ofNobody = (kind: Observation['kind'], subject: string): Observatio
     disk: 'The node was deleted',
     dataset: 'The dataset was deleted',
     certificate: `${subject} is not published any more`,
+    job_failed: 'The job succeeds again, or was deleted',
   }[kind];
   return gone(kind, subject, title);
 };

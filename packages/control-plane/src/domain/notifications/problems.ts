@@ -115,6 +115,7 @@ const QUIET_MS: Record<ProblemKind, number> = {
   disk: 5 * MINUTE,
   dataset: MINUTE,
   certificate: 0,
+  job_failed: 0,
 };
 /** A problem that returns within this time after its end counts as flapping. */
 const FLAP_MS = 60 * MINUTE;

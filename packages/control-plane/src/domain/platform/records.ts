@@ -54,6 +54,11 @@ export type ProjectRecord = ProjectSettings & {
    * drains do not start a stopped project.
    */
   stopped_at: number | null;
+  /**
+   * True if a person stopped the project, whatever its count. A scale then stores the count, and
+   * only a deployment that a person requests ends the stop. False while the project is not stopped.
+   */
+  stopped_by_person: boolean;
   created_at: number;
   updated_at: number;
 };
@@ -230,6 +235,8 @@ export type DeploymentSummary = Pick<
   | 'rolled_back'
   | 'error'
   | 'waiting'
+  | 'waiting_reason'
+  | 'stopped_first'
   | 'image_removed_at'
   | 'cancel_requested_at'
   | 'commit'

@@ -70,6 +70,7 @@ const TABLES = {
   problem_changes: { number: 'seq' },
   notifications: {},
   notices: { number: 'seq' },
+  jobs: {},
   runs: {},
   run_log_heads: { log: true },
   run_log_marks: { log: true },

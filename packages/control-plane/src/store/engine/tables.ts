@@ -30,6 +30,7 @@ import type {
 } from '../../domain/platform/records.ts';
 import type { Machine } from '../../domain/nodes/machine.ts';
 import type { DeviceLease } from '../../domain/nodes/room.ts';
+import type { JobRecord } from '../../domain/runs/job-store.ts';
 import type { RunRecord } from '../../domain/runs/run-store.ts';
 import type { UnmanagedContainer } from '../../domain/nodes/unmanaged-containers.ts';
 import type { VolumeCopy } from '../../domain/data/volume-copy.ts';
@@ -77,7 +78,12 @@ type Optional =
   | 'finished_at';
 
 export type Tables = {
-  projects: Columns<ProjectRecord> & {
+  projects: Columns<Omit<ProjectRecord, 'stopped_by_person'>> & {
+    /**
+     * 1 if a person stopped the project, 0 if only its count is 0. Null while it is not stopped, and
+     * after a stop by an earlier version (rows/project.ts).
+     */
+    stopped_by_person: Generated<Flag | null>;
     /**
      * Increased when `auth_required` is turned on: older session cookies no longer open the
      * project.
@@ -564,6 +570,8 @@ export type Tables = {
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that a task attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
+  /** Commands with a schedule (domain/runs/job-store.ts). */
+  jobs: Columns<JobRecord>;
   /** Commands in containers of their own (domain/runs/run-store.ts). */
   runs: Columns<RunRecord>;
   /** The output of runs: the tables of deployment logs with another key. */

@@ -111,6 +111,8 @@ export const SUMMARY_COLUMNS = [
   'error_code',
   'error_message',
   'waiting',
+  'waiting_reason',
+  'stopped_first',
   'cancel_requested_at',
   'commit',
   'image_tag',
@@ -136,6 +138,7 @@ const SUMMARY_ENCODED: Encoded<Omit<DeploymentSummary, 'error' | 'health'>> = {
   phases: 'json',
   rolled_back: 'json',
   datasets: 'json',
+  waiting_reason: 'json',
 };
 type Plain = Omit<DeploymentRecord, 'settings' | 'error' | 'health' | 'ordinal' | 'image_missing'>;
 const ENCODED: Encoded<Plain> = {
@@ -146,7 +149,6 @@ const ENCODED: Encoded<Plain> = {
   timer: 'json',
   retry: 'json',
   secrets: 'json',
-  waiting_reason: 'json',
 };
 
 export function summaryOf({ ordinal: _, ...row }: SummaryRow): DeploymentSummary {

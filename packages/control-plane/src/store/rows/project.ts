@@ -1,10 +1,10 @@
-import { ProjectPatch } from '@berth/wire/project';
+import { isScaledToZero, ProjectPatch } from '@berth/wire/project';
 import type { Guarded } from '../../domain/identity/access.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/platform/records.ts';
 import type { Row } from '../engine/tables.ts';
 import { type Encoded, decodeRow } from './columns.ts';
 
-const ENCODED: Encoded<ProjectRecord> = {
+const ENCODED: Encoded<Omit<ProjectRecord, 'stopped_by_person'>> = {
   build_args: 'json',
   submodules: 'flag',
   git_lfs: 'flag',
@@ -26,8 +26,24 @@ const ENCODED: Encoded<ProjectRecord> = {
   on_node_lost_set: 'flag',
 };
 
-export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord =>
-  decodeRow(row, ENCODED);
+export const projectOf = ({
+  auth_epoch: _,
+  stopped_by_person,
+  ...row
+}: Row<'projects'>): ProjectRecord => {
+  const project = decodeRow<Omit<ProjectRecord, 'stopped_by_person'>>(row, ENCODED);
+  return { ...project, stopped_by_person: isStoppedByPerson(project, stopped_by_person) };
+};
+
+/**
+ * Returns whether a person stopped the project. Null: an earlier version stopped it, and wrote
+ * `stopped_at` alone. Only a count of 0 then means that no person did.
+ */
+export const isStoppedByPerson = (
+  project: Pick<ProjectRecord, 'stopped_at' | 'processes'>,
+  stored: number | null,
+): boolean =>
+  project.stopped_at !== null && (stored === null ? !isScaledToZero(project) : stored !== 0);
 
 /**
  * Returns the settings that a deployment has stored. A version before 0.3 copies each column of the

@@ -12,7 +12,9 @@ import {
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { useTaggedProject } from '../../parts/tagged-project.ts';
 import { Table } from '../../ui/data.tsx';
+import { clean } from '../../ui/foreign.ts';
 import { Column, Panel } from '../../ui/layout.tsx';
+import { Text } from '../../ui/text.tsx';
 import { DataCopies } from './data-copies.tsx';
 import { Datasets } from './data-datasets.tsx';
 import { Volumes } from './data-volumes.tsx';
@@ -39,19 +41,26 @@ function PlacementPreview({ project }: { project: Project }) {
       actions={<Command words={['placement', project.name]} />}
     >
       <QueryBoundary query={placement} what="the placement">
-        {({ items, winner }) => (
-          <Table
-            label="Score of each node"
-            rows={items}
-            id={(row) => row.node_id}
-            cells={[
-              nodeColumn,
-              resultColumn(winner),
-              scoreColumn,
-              { ...cachedDatasetsColumn, wide: true },
-              missingBytesColumn,
-            ]}
-          />
+        {({ items, winner, note }) => (
+          <>
+            {note !== undefined && (
+              <div style={{ padding: '0 16px 16px' }}>
+                <Text>{clean(note)}</Text>
+              </div>
+            )}
+            <Table
+              label="Score of each node"
+              rows={items}
+              id={(row) => row.node_id}
+              cells={[
+                nodeColumn,
+                resultColumn(winner),
+                scoreColumn,
+                { ...cachedDatasetsColumn, wide: true },
+                missingBytesColumn,
+              ]}
+            />
+          </>
         )}
       </QueryBoundary>
     </Panel>

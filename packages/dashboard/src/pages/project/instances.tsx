@@ -1,7 +1,7 @@
 /** The instances of a project, and how many of them run. */
 import type { Deployment } from '@berth/wire/deployment';
 import { whyOnlyOne } from '@berth/wire/can';
-import { isScaledToZero, MAX_COUNT, type Project } from '@berth/wire/project';
+import { MAX_COUNT, type Project, restsAtZero } from '@berth/wire/project';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
@@ -41,11 +41,13 @@ export function Instances({ project }: { project: Project }) {
   );
 }
 
-const whenCountApplies = (project: Project): string => {
-  if (isScaledToZero(project))
+export const whenCountApplies = (
+  project: Pick<Project, 'processes' | 'stopped' | 'stopped_by_person'>,
+): string => {
+  if (restsAtZero(project))
     return 'The project is scaled to 0: its address answers 503 until you scale it up.';
   return project.stopped
-    ? 'The project is stopped. The number takes effect when it starts.'
+    ? 'The project is stopped. The number takes effect when you start it.'
     : 'Nothing runs yet. The number takes effect with the first deployment.';
 };
 

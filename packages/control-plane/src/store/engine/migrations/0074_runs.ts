@@ -44,6 +44,8 @@ async function createRuns(db: Kysely<unknown>, text: Capabilities['text']): Prom
     .addColumn('queue_deadline_at', 'bigint', (c) => c.notNull())
     .addColumn('started_at', 'bigint')
     .addColumn('ended_at', 'bigint')
+    // A time of a job has one run, also with several control planes. Others have no time (null).
+    .addUniqueConstraint('runs_scheduled', ['project_id', 'job', 'scheduled_for'])
     .execute();
   for (const [name, columns] of [
     ['runs_project', ['project_id', 'created_at', 'id']],

@@ -51,11 +51,13 @@ import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
+import { stoppedByPerson } from './0073_stopped_by_person.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
 import { runs } from './0074_runs.ts';
 import { configFile } from './0075_config_file.ts';
+import { jobs } from './0077_jobs.ts';
 import { instanceFields } from './0070_instance_fields.ts';
 import { exec } from './0076_exec.ts';
 
@@ -106,11 +108,13 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
   '0068_heard_at': heardAt(),
+  '0073_stopped_by_person': stoppedByPerson(),
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
   '0073_addressed_at': addressedAt(),
   '0074_runs': runs(capabilities),
   '0075_config_file': configFile(capabilities),
+  '0077_jobs': jobs(capabilities),
   '0076_exec': exec(capabilities),
 });

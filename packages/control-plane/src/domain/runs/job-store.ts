@@ -1,0 +1,74 @@
+/**
+ * Jobs: commands with a schedule. Each time gives one run, or one record that says why not.
+ * Implemented in store/jobs.ts.
+ */
+import type { Overlap } from '@berth/wire/job';
+import type { NewRun, RunRecord } from './run-store.ts';
+
+export type JobRecord = {
+  project_id: string;
+  name: string;
+  schedule: string;
+  timezone: string;
+  command: string[];
+  enabled: boolean;
+  overlap: Overlap;
+  timeout_seconds: number;
+  memory_bytes: number | null;
+  cpus: number | null;
+  retries: number;
+  /** The next time, by the machine's clock; null: disabled. Each time belongs to one claim of it. */
+  next_at: number | null;
+  created_by: string | null;
+  created_at: number;
+  updated_at: number;
+};
+export type JobSettings = Omit<
+  JobRecord,
+  'project_id' | 'name' | 'next_at' | 'created_by' | 'created_at' | 'updated_at'
+>;
+
+/** A run to record for a scheduled time. `not`: why it does not run. */
+export type DueRun = NewRun & {
+  not: { status: 'missed' | 'skipped'; reason: string } | null;
+};
+
+/** A failed run, with the name of its project. */
+export type FailingRun = RunRecord & { project: string };
+
+export type JobStore = {
+  /** Throws name_taken, too_many_requests (MAX_JOBS). */
+  create(job: JobRecord): Promise<void>;
+  /** Throws not_found. */
+  get(projectId: string, name: string): Promise<JobRecord>;
+  list(projectId: string): Promise<JobRecord[]>;
+  /** Throws not_found. */
+  change(
+    projectId: string,
+    name: string,
+    set: JobSettings & Pick<JobRecord, 'next_at' | 'updated_at'>,
+  ): Promise<void>;
+  /** Throws not_found. */
+  delete(projectId: string, name: string): Promise<void>;
+  /** Returns the enabled jobs of all projects that are not being deleted. */
+  enabled(): Promise<JobRecord[]>;
+  /** Returns the runs of the job that have not ended, oldest first. */
+  openRuns(projectId: string, name: string): Promise<RunRecord[]>;
+  /** Returns the newest run of each job of the project, by name. */
+  lastRuns(projectId: string): Promise<Map<string, RunRecord>>;
+  /**
+   * Records the runs of a job and moves its next time, if that is still `from`: one control plane
+   * does this for each time. A time that has a run already gets no second one.
+   */
+  due(
+    job: Pick<JobRecord, 'project_id' | 'name'>,
+    times: { from: number | null; next: number | null },
+    runs: readonly DueRun[],
+    now: number,
+  ): Promise<boolean>;
+  /**
+   * Returns the newest run of each job that has failed since its last success. Skipped, missed and
+   * cancelled runs say nothing about the command.
+   */
+  failing(): Promise<FailingRun[]>;
+};

@@ -1,0 +1,203 @@
+/** Jobs and their runs (domain/runs/job-store.ts). */
+import { MAX_JOBS } from '@berth/wire/job';
+import { sql } from 'kysely';
+import { DomainError } from '../domain/platform/errors.ts';
+import type { DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
+import type { RunRecord } from '../domain/runs/run-store.ts';
+import type { Database } from './engine/database.ts';
+import type { Row, Tx } from './engine/tables.ts';
+import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
+import { newRunRecord, runOf } from './runs.ts';
+
+const ENCODED: Encoded<JobRecord> = { command: 'json', enabled: 'flag' };
+const jobOf = (row: Row<'jobs'>): JobRecord => decodeRow<JobRecord>(row, ENCODED);
+
+const noJob = (name: string): DomainError =>
+  new DomainError('not_found', `the project has no job ${name}`);
+
+export function createJobStore(db: Database): JobStore {
+  return {
+    create: (job) => createJob(db, job),
+    get: (projectId, name) => getJob(db, projectId, name),
+    list: (projectId) => listJobs(db, projectId),
+    change: (projectId, name, set) => changeJob(db, projectId, name, set),
+    delete: (projectId, name) => deleteJob(db, projectId, name),
+    enabled: () => enabledJobs(db),
+    openRuns: (projectId, name) => openRunsOf(db, projectId, name),
+    lastRuns: (projectId) => lastRunsOf(db, projectId),
+    due: (job, times, runs, now) => recordDue(db, { job, times, runs }, now),
+    failing: () => failingRuns(db),
+  };
+}
+
+function createJob(db: Database, job: JobRecord): Promise<void> {
+  return db.write(async (tx) => {
+    await db.capabilities.lockName(tx, `jobs:${job.project_id}`);
+    const { count } = await tx
+      .selectFrom('jobs')
+      .select((eb) => eb.fn.countAll<number>().as('count'))
+      .where('project_id', '=', job.project_id)
+      .executeTakeFirstOrThrow();
+    if (count >= MAX_JOBS)
+      throw new DomainError('too_many_requests', `the project already has ${MAX_JOBS} jobs`);
+    const created = await tx
+      .insertInto('jobs')
+      .values(encodeColumns(job))
+      .onConflict((oc) => oc.columns(['project_id', 'name']).doNothing())
+      .returning('name')
+      .executeTakeFirst();
+    if (created === undefined)
+      throw new DomainError('job_name_taken', undefined, [
+        { field: 'name', rule: 'unique', message: `the project already has a job ${job.name}` },
+      ]);
+  });
+}
+
+async function getJob({ kysely }: Database, projectId: string, name: string): Promise<JobRecord> {
+  const row = await kysely
+    .selectFrom('jobs')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .where('name', '=', name)
+    .executeTakeFirst();
+  if (row === undefined) throw noJob(name);
+  return jobOf(row);
+}
+
+async function listJobs({ kysely }: Database, projectId: string): Promise<JobRecord[]> {
+  const rows = await kysely
+    .selectFrom('jobs')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .orderBy('name')
+    .execute();
+  return rows.map(jobOf);
+}
+
+async function changeJob(
+  db: Database,
+  projectId: string,
+  name: string,
+  set: Parameters<JobStore['change']>[2],
+): Promise<void> {
+  const changed = await db.writeOne((kysely) =>
+    kysely
+      .updateTable('jobs')
+      .set(encodeColumns(set))
+      .where('project_id', '=', projectId)
+      .where('name', '=', name)
+      .returning('name')
+      .executeTakeFirst(),
+  );
+  if (changed === undefined) throw noJob(name);
+}
+
+async function deleteJob(db: Database, projectId: string, name: string): Promise<void> {
+  const deleted = await db.writeOne((kysely) =>
+    kysely
+      .deleteFrom('jobs')
+      .where('project_id', '=', projectId)
+      .where('name', '=', name)
+      .returning('name')
+      .executeTakeFirst(),
+  );
+  if (deleted === undefined) throw noJob(name);
+}
+
+async function enabledJobs({ kysely }: Database): Promise<JobRecord[]> {
+  const rows = await kysely
+    .selectFrom('jobs')
+    .innerJoin('projects', 'projects.id', 'jobs.project_id')
+    .selectAll('jobs')
+    .where('jobs.next_at', 'is not', null)
+    .where('projects.deleting_at', 'is', null)
+    .orderBy('jobs.next_at')
+    .execute();
+  return rows.map(jobOf);
+}
+
+async function openRunsOf(
+  { kysely }: Database,
+  projectId: string,
+  name: string,
+): Promise<RunRecord[]> {
+  const rows = await kysely
+    .selectFrom('runs')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .where('job', '=', name)
+    .where('ended_at', 'is', null)
+    .orderBy('created_at')
+    .orderBy('id')
+    .execute();
+  return rows.map(runOf);
+}
+
+async function lastRunsOf(
+  { kysely }: Database,
+  projectId: string,
+): Promise<Map<string, RunRecord>> {
+  const { rows } = await sql<Row<'runs'>>`
+    select runs.* from jobs join runs on runs.id = (
+      select id from runs as newest
+      where newest.project_id = jobs.project_id and newest.job = jobs.name
+      order by created_at desc, id desc limit 1)
+    where jobs.project_id = ${projectId}`.execute(kysely);
+  return new Map(rows.map((row) => [row.job ?? '', runOf(row)]));
+}
+
+function recordDue(
+  db: Database,
+  {
+    job,
+    times,
+    runs,
+  }: {
+    job: Pick<JobRecord, 'project_id' | 'name'>;
+    times: { from: number | null; next: number | null };
+    runs: readonly DueRun[];
+  },
+  now: number,
+): Promise<boolean> {
+  return db.write(async (tx) => {
+    const moved = await tx
+      .updateTable('jobs')
+      .set({ next_at: times.next })
+      .where('project_id', '=', job.project_id)
+      .where('name', '=', job.name)
+      .where('next_at', 'is not distinct from', times.from)
+      .returning('name')
+      .executeTakeFirst();
+    if (moved === undefined) return false;
+    for (const run of runs) await insertDue(tx, run, now);
+    return true;
+  });
+}
+
+async function insertDue(tx: Tx, { not, ...run }: DueRun, now: number): Promise<void> {
+  const record = newRunRecord(run, now);
+  await tx
+    .insertInto('runs')
+    .values(
+      encodeColumns(
+        not === null
+          ? record
+          : { ...record, status: not.status, reason: not.reason, ended_at: now },
+      ),
+    )
+    .onConflict((oc) => oc.columns(['project_id', 'job', 'scheduled_for']).doNothing())
+    .execute();
+}
+
+async function failingRuns({ kysely }: Database): Promise<FailingRun[]> {
+  const { rows } = await sql<Row<'runs'> & { project: string }>`
+    select runs.*, projects.name as project from jobs
+    join projects on projects.id = jobs.project_id
+    join runs on runs.id = (
+      select id from runs as newest
+      where newest.project_id = jobs.project_id and newest.job = jobs.name
+        and newest.status in ('succeeded', 'failed', 'lost')
+      order by created_at desc, id desc limit 1)
+    where runs.status in ('failed', 'lost')`.execute(kysely);
+  return rows.map(({ project, ...row }) => ({ ...runOf(row), project }));
+}
