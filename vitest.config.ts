@@ -25,11 +25,18 @@ const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];
 
 /**
- * The longest files of `real`. They begin first, so that no core waits for the last one. By itself,
+ * The longest files of `real` and `slow`. They begin first, so that no core waits for the last one. By itself,
  * a fresh clone begins with the largest files, and some of the longest ones only import other
  * files.
  */
 const LONGEST = [
+  // Simulations need a core and never wait; at the end nothing would run beside them.
+  'control-plane/test/sim/sim-1.slow.test.ts',
+  'control-plane/test/sim/sim-2.slow.test.ts',
+  'agent/test/data/evict.slow.test.ts',
+  'agent/test/data/faults.slow.test.ts',
+  'control-plane/test/sim/scale-to-zero.slow.test.ts',
+  'cli/test/folders.slow.test.ts',
   'test/e2e/instances.test.ts',
   'test/e2e/dashboard-forms.test.ts',
   'test/e2e/dashboard.test.ts',

@@ -171,12 +171,16 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   const run = await newRun(options);
   try {
     const controlPlane = await startControlPlane(run);
-    const gateways = await startGateways(run);
-    const proxy = await startBuiltInProxy(run);
-    const relay = await startRelay(run);
-    const traefik = await startTraefikFor(run, relay?.url);
-    const agents = await startAgents(run);
-    const api = await signedIn(run);
+    const [gateways, proxy, { relay, traefik }, agents, api] = await together([
+      startGateways(run),
+      startBuiltInProxy(run),
+      startRelay(run).then(async (started) => ({
+        relay: started,
+        traefik: await startTraefikFor(run, started?.url),
+      })),
+      startAgents(run),
+      signedIn(run),
+    ]);
     const { url, publicUrl, baseDomain, secrets, admin, entry } = run;
     return {
       controlPlane,
@@ -209,6 +213,16 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     await stopAll(run);
     throw error;
   }
+}
+
+/** Waits until all have ended, also when one fails: each part that started has its entry in `stops`. */
+async function together<T extends readonly unknown[]>(
+  starts: {
+    [K in keyof T]: Promise<T[K]>;
+  },
+): Promise<T> {
+  await Promise.allSettled(starts);
+  return Promise.all(starts) as Promise<unknown> as Promise<T>;
 }
 
 async function stopAll({ stops }: Run): Promise<void> {
@@ -405,7 +419,7 @@ async function startAgents(run: Run): Promise<Record<string, Service>> {
     options.history === undefined ? undefined : await startAgentTap(url, options.history, address);
   if (tap !== undefined) run.stops.push(() => tap.stop());
   const agents: Record<string, Service> = {};
-  const begun = await Promise.allSettled(
+  await together(
     options.agents.map(async (agent, i) => {
       // The port of another host cannot be checked from here.
       const listen =
@@ -419,8 +433,6 @@ async function startAgents(run: Run): Promise<Record<string, Service>> {
       });
     }),
   );
-  // Each agent that started has its entry in `stops` by now.
-  for (const result of begun) if (result.status === 'rejected') throw result.reason;
   return agents;
 }
 

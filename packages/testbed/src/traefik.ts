@@ -31,7 +31,10 @@ export interface Traefik {
   useGateways(which: readonly (0 | 1)[]): Promise<void>;
   /** Returns the last part of its log. */
   tail(): string;
-  stop(): Promise<void>;
+  /**
+   * By default at once: in order, it waits for the configuration that it has requested, up to 20 s.
+   */
+  stop(graceMs?: number): Promise<void>;
 }
 
 export interface TraefikOptions {
@@ -141,7 +144,7 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
       );
     },
     tail: traefik.tail,
-    stop: () => traefik.stop(),
+    stop: (graceMs = 0) => traefik.stop(graceMs),
   };
 }
 

@@ -70,7 +70,8 @@ export async function prepareFront(dir: string): Promise<Front> {
       await startRelay();
     },
     async restartTraefik() {
-      await traefik?.stop();
+      // Requests that it has begun get their answers.
+      await traefik?.stop(5_000);
       await launchTraefik();
     },
     async stop() {
