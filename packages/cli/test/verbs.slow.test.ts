@@ -37,12 +37,6 @@ function argvOf(name: string): string[] {
     ([, quoted, plain]) => quoted ?? plain ?? '',
   );
 }
-/** Adds options before the `--` of a command that runs another one. */
-function withOptions(name: string, ...options: readonly string[]): string[] {
-  const argv = argvOf(name);
-  const at = argv.includes('--') ? argv.indexOf('--') : argv.length;
-  return argv.toSpliced(at, 0, ...options);
-}
 const LOCAL = ['context list', 'context use', 'context remove', 'completion'];
 /** They sign in or out, or run until a key is pressed. */
 const OWN = ['login', 'logout', 'mcp'];
@@ -100,7 +94,7 @@ describe('exit codes', () => {
         )
           ? ['--yes']
           : [];
-        const json = await who.berth(withOptions(name, ...yes, '--json'), given);
+        const json = await who.berth([...argvOf(name), ...yes, '--json'], given);
         expect({ name, code: json.code, out: json.out }, json.err).toEqual({
           name,
           code: exit,
@@ -111,7 +105,7 @@ describe('exit codes', () => {
           code: expect.any(String),
         });
         if (at !== NOBODY) continue;
-        const text = await who.berth(withOptions(name, ...yes), given);
+        const text = await who.berth([...argvOf(name), ...yes], given);
         expect({ name, code: text.code, out: text.out }).toEqual({ name, code: exit, out: '' });
         expect(text.err, name).toMatch(/^berth: \S/m);
       }
@@ -121,7 +115,7 @@ describe('exit codes', () => {
   test('a wrong option: every verb exits with 2', async () => {
     const env = { BERTH_URL: 'http://127.0.0.1:9', BERTH_TOKEN: 'berthpat_x' };
     for (const { name } of COMMANDS) {
-      const { code, out, err } = await person().berth(withOptions(name, '--nonsense', '--json'), {
+      const { code, out, err } = await person().berth([...argvOf(name), '--nonsense', '--json'], {
         env,
       });
       expect({ name, code, out }).toEqual({ name, code: 2, out: '' });
@@ -349,11 +343,8 @@ describe('--json', () => {
     // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff
     // (dataset-diff.test.ts) need versions of a dataset, the deletion of volumes a node with some
     // (e2e), `node removed` a contract-only node (contract-only.test.ts), and `domain free` a host
-    // that a project gave up (domains.test.ts), `failover` a node that is silent (failover.test.ts), and exec and tunnel
-    // an agent (e2e).
+    // that a project gave up (domains.test.ts), `failover` a node that is silent (failover.test.ts).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
-      'exec',
-      'tunnel',
       'domain free',
       'failover',
       'node removed',
