@@ -37,12 +37,18 @@ function argvOf(name: string): string[] {
     ([, quoted, plain]) => quoted ?? plain ?? '',
   );
 }
+/** Adds options before the `--` of a command that runs another one. */
+function withOptions(name: string, ...options: readonly string[]): string[] {
+  const argv = argvOf(name);
+  const at = argv.includes('--') ? argv.indexOf('--') : argv.length;
+  return argv.toSpliced(at, 0, ...options);
+}
 const LOCAL = ['context list', 'context use', 'context remove', 'completion'];
 /** They sign in or out, or run until a key is pressed. */
 const OWN = ['login', 'logout', 'mcp'];
-const remote = COMMANDS.map((c) => c.name).filter(
-  (name) => !LOCAL.includes(name) && !OWN.includes(name),
-);
+const remote = COMMANDS.filter(({ routes }) => routes.length > 0)
+  .map((c) => c.name)
+  .filter((name) => !LOCAL.includes(name) && !OWN.includes(name));
 
 test('every command has an example that begins with it, and no example is left over', () => {
   expect(Object.keys(EXAMPLES).toSorted()).toEqual(COMMANDS.map((c) => c.name).toSorted());
@@ -94,7 +100,7 @@ describe('exit codes', () => {
         )
           ? ['--yes']
           : [];
-        const json = await who.berth([...argvOf(name), ...yes, '--json'], given);
+        const json = await who.berth(withOptions(name, ...yes, '--json'), given);
         expect({ name, code: json.code, out: json.out }, json.err).toEqual({
           name,
           code: exit,
@@ -105,7 +111,7 @@ describe('exit codes', () => {
           code: expect.any(String),
         });
         if (at !== NOBODY) continue;
-        const text = await who.berth([...argvOf(name), ...yes], given);
+        const text = await who.berth(withOptions(name, ...yes), given);
         expect({ name, code: text.code, out: text.out }).toEqual({ name, code: exit, out: '' });
         expect(text.err, name).toMatch(/^berth: \S/m);
       }
@@ -115,7 +121,7 @@ describe('exit codes', () => {
   test('a wrong option: every verb exits with 2', async () => {
     const env = { BERTH_URL: 'http://127.0.0.1:9', BERTH_TOKEN: 'berthpat_x' };
     for (const { name } of COMMANDS) {
-      const { code, out, err } = await person().berth([...argvOf(name), '--nonsense', '--json'], {
+      const { code, out, err } = await person().berth(withOptions(name, '--nonsense', '--json'), {
         env,
       });
       expect({ name, code, out }).toEqual({ name, code: 2, out: '' });
@@ -295,6 +301,9 @@ describe('--json', () => {
     const admission = await run('node admission create --hostname node-9 --role deploy');
     for (const line of ['node admission list', `node admission delete ${String(admission['id'])}`])
       await run(line);
+    for (const line of ['config check', 'config show shop']) await run(line);
+    // Runs and jobs need an agent.
+    for (const { name } of COMMANDS) if (/^(run|runs|job)\b/.test(name)) done.add(name);
     mkdirSync(join(share, 'prices'));
     await run('dataset create prices --nfs-path prices');
     for (const line of [

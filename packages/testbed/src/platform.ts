@@ -171,7 +171,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
   const run = await newRun(options);
   try {
     const controlPlane = await startControlPlane(run);
-    const [gateways, proxy, { relay, traefik }, agents, api] = await together([
+    const [gateways, proxy, { relay, traefik }, agents] = await together([
       startGateways(run),
       startBuiltInProxy(run),
       startRelay(run).then(async (started) => ({
@@ -179,8 +179,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         traefik: await startTraefikFor(run, started?.url),
       })),
       startAgents(run),
-      signedIn(run),
     ]);
+    const api = await signedIn(run);
     const { url, publicUrl, baseDomain, secrets, admin, entry } = run;
     return {
       controlPlane,

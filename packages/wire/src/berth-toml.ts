@@ -6,8 +6,16 @@ import { defined } from '@berth/kit/defined';
 import { parse, stringify, TomlDate, TomlError } from 'smol-toml';
 import { type Static, type TSchema, Type } from 'typebox';
 import { Errors } from 'typebox/value';
-import { fieldName, pointerParts, ruleText, VARIABLE_NAME } from './field-rules.ts';
+import { buildArgProblems } from './build-arg-rules.ts';
+import {
+  type BrokenRule,
+  fieldName,
+  pointerParts,
+  ruleText,
+  VARIABLE_NAME,
+} from './field-rules.ts';
 import { Requires } from './machine.ts';
+import { healthPathProblem, repoPathProblem, watchPathProblem } from './path-rules.ts';
 import {
   BuildArgs,
   BuildTarget,
@@ -21,7 +29,7 @@ import {
   StopGraceSeconds,
   WatchPath,
 } from './project.ts';
-import { lineOf } from './toml-lines.ts';
+import { type FindLine, linesIn } from './toml-lines.ts';
 
 export const BERTH_TOML = 'berth.toml';
 
@@ -64,7 +72,7 @@ export type FileSettings = Static<typeof FILE_SETTINGS>;
 const BUILD_FIELDS = Object.keys(build);
 
 /** Returns the key in the file for a field of the project: `build.build_target`, `env.A`. */
-export const fileKey = (field: string): string =>
+const fileKey = (field: string): string =>
   BUILD_FIELDS.includes(/^\w+/.exec(field)?.[0] ?? '') ? `build.${field}` : field;
 
 export type ConfigProblem = {
@@ -102,6 +110,9 @@ const ONLY_IN_PROJECT = [
   'exec_role',
 ];
 
+/** A file of 64 KiB can have thousands of mistakes. */
+const MAX_PROBLEMS = 100;
+
 /** Reads the text of a file. The rules that need the project are the control plane's. */
 export function parseBerthToml(text: string): ParsedToml {
   let document: Record<string, unknown>;
@@ -111,14 +122,46 @@ export function parseBerthToml(text: string): ParsedToml {
     if (!(error instanceof TomlError)) throw error;
     return { problems: [syntaxProblem(error)] };
   }
-  const problems = [...schemaProblems(document), ...nulProblems(document)].map(
-    ({ path, ...problem }) => ({ ...problem, line: lineOf(text, path), key: fieldName(path) }),
-  );
+  const lineOf = linesIn(text);
+  const deep = tooDeep(document);
+  if (deep !== null) return { problems: [{ line: lineOf(deep), key: deep[0] ?? '', ...TOO_DEEP }] };
+  const problems = [...schemaProblems(document), ...nulProblems(document)]
+    .slice(0, MAX_PROBLEMS)
+    .map(({ path, ...problem }) => ({ ...problem, line: lineOf(path), key: fieldName(path) }));
   if (problems.length > 0)
     return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
   const { build: ofBuild = {}, ...top } = document as BerthToml;
   const settings: FileSettings = { ...top, ...ofBuild };
+  const broken = brokenRules(settings).map(({ field, ...problem }) =>
+    atKey(lineOf, field, problem),
+  );
+  if (broken.length > 0) return { problems: broken };
   return { settings, keys: keysOf(settings) };
+}
+
+/** Checks the rules that the schema cannot express and that need nothing but the file. */
+const brokenRules = ({
+  health_path,
+  dockerfile_path,
+  build_args = {},
+  watch_paths = [],
+}: FileSettings): BrokenRule[] =>
+  [
+    health_path === undefined ? null : healthPathProblem(health_path, 'health_path'),
+    dockerfile_path === undefined ? null : repoPathProblem(dockerfile_path, 'dockerfile_path'),
+    ...buildArgProblems(build_args),
+    ...watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+  ].filter((problem) => problem !== null);
+
+/** Returns the problem of a field with its key and its line in the file. */
+export function atKey(
+  lineOf: FindLine,
+  field: string,
+  problem: Pick<ConfigProblem, 'rule' | 'message'>,
+): ConfigProblem {
+  const key = fileKey(field);
+  const path = key.split(/[.[\]]+/).filter((part) => part !== '');
+  return { ...problem, line: lineOf(path), key };
 }
 
 const MAPS = ['env', 'build_args'] as const;
@@ -137,6 +180,28 @@ const syntaxProblem = ({ line, message }: TomlError): ConfigProblem => ({
   rule: 'syntax',
   message: (message.split('\n')[0] ?? '').replace(/^Invalid TOML document: /, ''),
 });
+
+const MAX_DEPTH = 8;
+const TOO_DEEP = {
+  rule: 'depth',
+  message: `has more than ${MAX_DEPTH} tables inside each other`,
+};
+
+/**
+ * Returns the beginning of a key with too many parts, or null. The checks of a schema are recursive
+ * and would need minutes for a key of 64 KiB.
+ */
+function tooDeep(document: Record<string, unknown>): string[] | null {
+  const open: { path: string[]; value: unknown }[] = [{ path: [], value: document }];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { path, value } = next;
+    if (typeof value !== 'object' || value === null || value instanceof TomlDate) continue;
+    if (path.length > MAX_DEPTH) return path;
+    for (const [name, inner] of Object.entries(value))
+      open.push({ path: [...path, name], value: inner });
+  }
+  return null;
+}
 
 type AtPath = { path: string[]; rule: string; message: string };
 
@@ -191,15 +256,18 @@ function nulProblems(value: unknown, path: string[] = []): AtPath[] {
   return Object.entries(value).flatMap(([name, inner]) => nulProblems(inner, [...path, name]));
 }
 
+/** Returns a problem as text for people: `berth.toml line 3: health_path must …`. */
+export const problemText = (
+  file: string,
+  { line, key, message }: Omit<ConfigProblem, 'rule'>,
+): string =>
+  `${file}${line === null ? '' : ` line ${line}`}: ${key === '' ? '' : `${key} `}${message}`;
+
 /** Maximum number of problems in one message. */
 const SHOWN = 5;
 
-/** Returns the problems as text for people: `berth.toml line 3: health_path must …`. */
 export function problemsText(file: string, problems: readonly ConfigProblem[]): string {
-  const texts = problems.slice(0, SHOWN).map(({ line, key, message }) => {
-    const place = line === null ? file : `${file} line ${line}`;
-    return `${place}: ${key === '' ? '' : `${key} `}${message}`;
-  });
+  const texts = problems.slice(0, SHOWN).map((problem) => problemText(file, problem));
   return [...texts, ...(problems.length > SHOWN ? ['and more'] : [])].join('; ');
 }
 

@@ -19,7 +19,7 @@ export type DatasetState = (typeof DATASET_STATES)[number];
  */
 export const DatasetName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
 /**
- * Path relative to DATASET_NFS_BASE_PATH. control-plane/src/domain/projects/paths.ts has the full
+ * Path relative to DATASET_NFS_BASE_PATH. path-rules.ts has the full
  * rules.
  */
 export const NfsPath = Type.String({ minLength: 1, maxLength: 1000 });

@@ -250,7 +250,9 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'give the deploy key or the git token access to the submodule, or set submodules of the ' +
     'project to false',
   git_failed: 'read the message of git in the build log, and run the same command on the builder',
-  config_invalid: 'correct the line of berth.toml that the message names, commit and push',
+  config_invalid:
+    'correct the line that the message names, check the file with `berth config check`, commit ' +
+    'and push',
   dockerfile_missing: 'commit a Dockerfile, or correct dockerfile_path of the project',
   dockerfile_outside: 'correct dockerfile_path of the project: a path inside the repository',
   build_context_missing: 'correct build_context of the project: a folder of the repository',

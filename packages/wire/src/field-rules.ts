@@ -4,6 +4,8 @@
  */
 
 export type RuleText = { rule: string; message: string };
+/** A rule that a field breaks. */
+export type BrokenRule = RuleText & { field: string };
 
 const PATTERNS: Record<string, RuleText> = {
   '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$': {

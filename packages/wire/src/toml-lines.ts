@@ -1,19 +1,27 @@
 /** Finds the line of each key in a TOML document that a parser has accepted. */
 
+/** Further parts of a key have no line of their own. A key of 64 KiB can have 30,000 parts. */
+const MAX_PARTS = 10;
+
 /** A key as JSON text of its parts, so that a dot in a quoted part is no separator. */
 const textOf = (path: readonly string[]): string => JSON.stringify(path);
 
+/** Returns the line of a key, or null. */
+export type FindLine = (path: readonly string[]) => number | null;
+
 /**
- * Returns the line of a key; for a key inside an inline table the line of that table, or null if no
- * part of the path has a line.
+ * Reads a document once. A key inside an inline table has the line of that table, and a key that is
+ * not there has null.
  */
-export function lineOf(text: string, path: readonly string[]): number | null {
+export function linesIn(text: string): FindLine {
   const lines = keyLines(text);
-  for (let end = path.length; end > 0; end -= 1) {
-    const line = lines.get(textOf(path.slice(0, end)));
-    if (line !== undefined) return line;
-  }
-  return null;
+  return (path) => {
+    for (let end = path.length; end > 0; end -= 1) {
+      const line = lines.get(textOf(path.slice(0, end)));
+      if (line !== undefined) return line;
+    }
+    return null;
+  };
 }
 
 function keyLines(text: string): Map<string, number> {
@@ -48,7 +56,7 @@ function keyParts(text: string): { parts: string[]; rest: string } {
   for (let rest = text; ; ) {
     const match = PART.exec(rest);
     if (match === null) return { parts, rest };
-    parts.push(match[1] ?? match[2] ?? match[3] ?? '');
+    if (parts.length < MAX_PARTS) parts.push(match[1] ?? match[2] ?? match[3] ?? '');
     rest = rest.slice(match[0].length);
     if (!rest.startsWith('.')) return { parts, rest };
     rest = rest.slice(1);

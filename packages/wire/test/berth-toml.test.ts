@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { berthToml, parseBerthToml, problemsText } from '../src/berth-toml.ts';
-import { lineOf } from '../src/toml-lines.ts';
+import { linesIn } from '../src/toml-lines.ts';
 
 const problems = (text: string): string => {
   const parsed = parseBerthToml(text);
@@ -87,10 +87,22 @@ describe('parseBerthToml', () => {
     expect(problems(text)).toContain(`berth.toml ${message}`);
   });
 
+  test.each([
+    ['a table', `cpus = 1\n[${'a.'.repeat(30_000)}a]`, 'line 2: a has more than 8 tables'],
+    ['a key', `cpus = 1\n${'a.'.repeat(30_000)}a = 1`, 'line 2: a has more than 8 tables'],
+    ['lists', `a = ${'['.repeat(60_000)}`, 'line 1: document contains excessively nested'],
+    ['short lists', `a = ${'['.repeat(20)}${']'.repeat(20)}`, 'line 1: a has more than 8 tables'],
+  ])('%s of 64 KiB: refused', (_, text, message) => {
+    expect(problems(text)).toContain(`berth.toml ${message}`);
+  });
+
   it('lists the problems by line, and no value of the file', () => {
     expect(problems('[env]\nTOKEN = "s3cret\n')).not.toContain('s3cret');
     const many = Array.from({ length: 80 }, (_, i) => `k${i} = 1`).join('\n');
     expect(problems(many)).toMatch(/line 1: .*line 5: .*; and more$/);
+    // A file of 64 KiB with a mistake in each line.
+    const nul = Array.from({ length: 4_000 }, (_, i) => `k${i}="\\u0000"`).join('\n');
+    expect(problems(nul)).toContain('berth.toml line 1: k0 ');
     expect(problems('x = 1\n[env]\nA = 1\n[y]\nz = 1')).toMatch(/line 1: x.*line 3: .*line 4: y/);
   });
 });
@@ -104,7 +116,7 @@ test.each([
   [['build', 'watch_paths', '1'], 19],
   [['absent'], null],
 ])('the line of %j is %s', (path, line) => {
-  expect(lineOf(FULL, path)).toBe(line);
+  expect(linesIn(FULL)(path)).toBe(line);
 });
 
 test('a written file has the same settings when it is read', () => {

@@ -45,6 +45,8 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   exec: ['berth exec --project shop -- /bin/sh', 'opens a shell in a container of shop'],
   tunnel: ['berth tunnel shop 5433', 'leads 127.0.0.1:5433 to the port of shop, until Ctrl-C'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
+  'config check': ['berth config check', 'checks berth.toml of this folder, without signing in'],
+  'config show': ['berth config show shop', 'prints the settings of shop as berth.toml'],
   'deployment list': [
     'berth deployment list shop --status failed',
     'shows the failed deployments of shop',

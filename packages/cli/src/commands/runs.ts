@@ -100,7 +100,11 @@ export const RUN_COMMANDS: readonly Command[] = [
     routes: ['runLogs', 'getRun'],
     async run(cli, args, { follow }) {
       const id = argument(args, 0);
-      if (follow === true) return void (await followRun(cli, id));
+      if (follow === true) {
+        // Ends at once if the run does not exist or nothing answers; later, it waits for an answer.
+        await cli.client().call('getRun', { params: { id } });
+        return void (await followRun(cli, id));
+      }
       for (let after = 0; ; ) {
         const page = await cli
           .client()

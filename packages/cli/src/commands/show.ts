@@ -40,6 +40,7 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ],
     ['address', d.url],
     ['note', d.note],
+    ['from file', configText(d)],
     [
       'data',
       d.datasets.length === 0
@@ -66,6 +67,13 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ...(steps.length === 0 ? [] : ['', 'steps', ...steps]),
     ...(story.length === 0 ? [] : ['', 'story', ...story]),
   ].join('\n');
+}
+
+/** Formats which settings come from berth.toml, or null. */
+function configText({ config }: Pick<Deployment, 'config'>): string | null {
+  if (config === null || config === undefined) return null;
+  const at = config.commit === null ? '' : ` at ${config.commit.slice(0, 7)}`;
+  return `${config.keys.join(', ')} (${config.file}${at})`;
 }
 
 const listOrNull = (items: readonly string[] | undefined, before = ''): string | null =>
@@ -124,6 +132,7 @@ export const printProject = (project: Project, copies: DataCopies | null = null)
       `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`,
     ],
     ['instances', instancesText(project)],
+    ['from file', configText(project)],
     ['env', project.env_names.length === 0 ? null : project.env_names.join(', ')],
     [
       'volumes',

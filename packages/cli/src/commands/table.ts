@@ -4,6 +4,7 @@ import { ACCOUNT_COMMANDS } from './account.ts';
 import { AUDIT_COMMANDS } from './audit.ts';
 import { CLEAN_UP_COMMANDS } from './clean-up.ts';
 import { COMPLETION_COMMANDS } from './completion.ts';
+import { CONFIG_COMMANDS } from './config.ts';
 import type { Command } from './command.ts';
 import { DATASET_COMMANDS } from './dataset.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
@@ -39,6 +40,7 @@ export const COMMANDS: readonly Command[] = [
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
+  ...CONFIG_COMMANDS,
   ...RIGHTS_COMMANDS,
   ...GIT_COMMANDS,
   ...DOMAIN_COMMANDS,
@@ -62,6 +64,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
   runs: 'Runs of commands: list, show, logs, cancel',
   project: 'Projects: list, create, show, edit, delete',
   'project members': 'Who may see a project, besides admins',
+  config: 'berth.toml: settings in the repository',
   env: 'Environment variables of a project',
   domain: 'Custom domains of a project',
   'deploy-key': 'The ssh key with which Berth reads a private repository',
@@ -87,6 +90,7 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   refresh: 'every command refreshes its session by itself',
   system:
     'the dashboard shows it; on the machine, berth doctor control-plane and berth backup list',
+  berthTomlSchema: 'for editors; `berth config check` has the same schema',
   openapi: 'a document for programs; people read /docs',
   healthz: 'for load balancers and monitoring',
   readyz: 'for load balancers and monitoring',

@@ -429,6 +429,7 @@ export function reconcile(
   const d = presentOf(draft, stored);
   if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return;
   endReplacements(draft, d);
+  endDuplicates(draft, d);
   const count = wantedCount(draft, d);
   const present = wantedNumbers(d, draft.instances(d)).size;
   const waiting = unreplaced(draft, d);
@@ -663,6 +664,31 @@ function endReplacements(draft: Draft, d: DeploymentRecord): void {
     const name = nameOf(draft, instance);
     endInstance(draft, d, replacement, `${name} keeps its instance`);
   }
+}
+
+/**
+ * Ends instances whose number another one has that has served too: the project wants one of them.
+ * Keeps the first instance, then one that serves, then the oldest.
+ */
+function endDuplicates(draft: Draft, d: DeploymentRecord): void {
+  const isKept = new Set(isFirstLost(d) ? [] : [d.instance_number]);
+  const order = draft
+    .instances(d)
+    .filter(isMovable)
+    .toSorted(
+      (a, b) =>
+        Number(b.state === 'serving') - Number(a.state === 'serving') ||
+        a.created_at - b.created_at,
+    );
+  let isEnded = false;
+  for (const instance of order) {
+    if (isKept.has(instance.number)) {
+      endInstance(draft, d, instance, 'another instance has its number');
+      isEnded = true;
+    }
+    isKept.add(instance.number);
+  }
+  if (isEnded) publishServers(draft, d);
 }
 
 /**

@@ -289,7 +289,11 @@ function lostInstanceReturned(
   const serving =
     draft.instances(d).filter(({ state }) => state === 'serving').length + (isFirstLost(d) ? 0 : 1);
   const count = wantedCount(draft, d);
-  if (container === null || (present >= count && serving >= count))
+  if (
+    container === null ||
+    (present >= count && serving >= count) ||
+    isReplaced(draft, d, instance)
+  )
     return endReturned(draft, d, instance, container);
   if (container.state !== 'running' || container.host_port === null) return;
   draft.putInstance({
@@ -304,6 +308,15 @@ function lostInstanceReturned(
   publishServers(draft, d);
   reconcile(draft, d);
 }
+
+/** Returns whether another instance with this number serves. */
+const isReplaced = (
+  draft: Draft,
+  d: DeploymentRecord,
+  { id, number }: Pick<InstanceRecord, 'id' | 'number'>,
+): boolean =>
+  (!isFirstLost(d) && d.instance_number === number) ||
+  draft.instances(d).some((i) => i.id !== id && i.number === number && i.state === 'serving');
 
 /** Ends a lost instance whose node is back. If it ran beside its replacement, the story says so. */
 function endReturned(

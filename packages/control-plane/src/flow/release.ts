@@ -3,7 +3,7 @@ import { defined } from '@berth/kit/defined';
 import { can } from '@berth/wire/can';
 import { ProjectPatch } from '@berth/wire/project';
 import { DomainError } from '../domain/platform/errors.ts';
-import { withConfig } from '../domain/projects/config-file.ts';
+import { originText, withConfig } from '../domain/projects/config-file.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { pathsOfRelease } from '../domain/data/mounts.ts';
 import type {
@@ -158,6 +158,8 @@ export function settingsLines(release: DeploymentRecord, project: ProjectRecord)
             `${names.join(', ')} changed since and ` +
             `${names.length === 1 ? 'takes' : 'take'} effect with the next deployment from source`,
         ];
+  if (release.config !== null)
+    lines.push(`keeps ${release.config.keys.join(', ')} from ${originText(release.config)}`);
   if (release.settings.auth_required !== project.auth_required)
     lines.push(
       `requires ${project.auth_required ? 'a' : 'no'} login, like the project now; deployment ` +

@@ -1,6 +1,7 @@
 /** berth.toml through the API, with a builder that sends it before and after the build. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { CAN_CONFIG_FILE } from '@berth/wire/task';
+import type { AllStores } from '../../src/store/open.ts';
 import { createWorld, type World } from './deployed.ts';
 import {
   type Api,
@@ -206,4 +207,37 @@ it('the schema has its own address and the limits of the API', async () => {
     additionalProperties: false,
     properties: { container_port: { minimum: 1, maximum: 65_535 } },
   });
+});
+
+it('two control planes: one checks the file, the other one takes the report', async () => {
+  await api.close();
+  let shared: AllStores | undefined;
+  const first = await createApi({ stores: (real) => (shared = real) });
+  const second = await createApi({ stores: (real) => shared ?? real });
+  try {
+    api = first;
+    world = await createWorld(first);
+    await register(first, CAN);
+    const id = await createProject(first);
+    const deployment = await deploy(first, id);
+    await tick(first, deployment);
+    const { answer, params, headers } = await check(TEXT);
+    expect(answer.json).toMatchObject({ problem: null });
+    const body = {
+      status: 'completed',
+      image_tag: `registry.test:5000/${String((await project(id))['name'])}:${COMMIT}`,
+      commit: COMMIT,
+      config_file: file(TEXT),
+    };
+    const report = { params, headers, body };
+    expect((await second.call('agentComplete', report)).status).toBe(200);
+    // The answer was lost: the agent repeats the report at the first one.
+    expect((await first.call('agentComplete', report)).status).toBe(200);
+    expect((await first.call('getDeployment', of(deployment))).json).toMatchObject({
+      status: 'built',
+      config: CONFIG,
+    });
+  } finally {
+    await second.close();
+  }
 });

@@ -3,11 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { branchProblem } from '../../src/domain/git/git-ref.ts';
 import { gitUrlProblem } from '../../src/domain/git/git-url.ts';
 import { hostProblem } from '../../src/domain/nodes/host.ts';
-import {
-  healthPathProblem,
-  mountPathProblem,
-  repoPathProblem,
-} from '../../src/domain/projects/paths.ts';
+import { healthPathProblem, mountPathProblem, repoPathProblem } from '@berth/wire/path-rules';
 
 describe('git_url', () => {
   test.each([

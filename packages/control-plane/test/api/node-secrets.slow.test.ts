@@ -199,6 +199,7 @@ describe('the secret of a node', () => {
       ['agentRenew', {}],
       ['agentLogs', { body: { lines: [] } }],
       ['agentProgress', { body: { datasets: [] } }],
+      ['agentConfigFile', { body: { file: 'berth.toml', text: '' } }],
       ['agentComplete', { body: { status: 'failed', result: {} } }],
     ] as const;
     for (const by of [other.own, AGENT_SECRET])

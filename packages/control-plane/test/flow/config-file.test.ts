@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { CAN_CONFIG_FILE, type TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
+import { checkPushes } from '../../src/flow/push.ts';
 import { namesToDeploy, settingsFor } from '../../src/flow/release.ts';
 import {
   builder,
@@ -134,8 +135,10 @@ describe('a release', () => {
     });
     const release = configured({ status: 'retired' });
     const input = { id: 'd3', commit: null, note: null, release, trigger: 'rollback' as const };
-    expect(request(input, facts({ project: other })).createDeployment?.config).toEqual(
-      release.config,
+    const plan = request(input, facts({ project: other }));
+    expect(plan.createDeployment?.config).toEqual(release.config);
+    expect(lines(plan)).toContain(
+      'keeps health_path, watch_paths, env.A from berth.toml at aaaaaaa',
     );
   });
 
@@ -193,4 +196,40 @@ describe('the builder', () => {
     const other = builder({ id: 'b2', hostname: 'builder-2', capabilities: [CAN_CONFIG_FILE] });
     expect(dispatch([contract, other], [configured()]).createTasks[0]?.node_id).toBe('b2');
   });
+});
+
+it('a push looks at the paths of the version that serves', () => {
+  const hook = {
+    project_id: 'p1',
+    forge: 'gitea' as const,
+    secret: 'sealed',
+    refused: 0,
+    look_upto: 0,
+    look_tries: 0,
+    look_not_before: 0,
+    look_failed_on: null,
+    created_at: 0,
+    updated_at: 0,
+  };
+  const delivery = {
+    id: 'e1',
+    seq: 1,
+    project_id: 'p1',
+    forge_id: null,
+    at: 0,
+    event: 'push',
+    branch: 'main',
+    commit: null,
+    verdict: null,
+    reason: null,
+    deployment_id: null,
+  };
+  const looker = builder({ capabilities: ['look'] });
+  const pushed = (live: DeploymentRecord[]) =>
+    checkPushes(
+      { hook, waiting: [delivery] },
+      facts({ live, nodes: [looker], project: project({ watch_paths: ['web/**'] }) }),
+    )?.createTasks[0]?.payload;
+  expect(pushed([configured()])).toMatchObject({ watch_paths: ['api/**'], bases: [COMMIT] });
+  expect(pushed([old()])).toMatchObject({ watch_paths: ['web/**'] });
 });

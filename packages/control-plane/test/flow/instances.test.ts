@@ -577,6 +577,50 @@ describe('a lost node', () => {
   });
 });
 
+describe('a lost instance returns while another one still waits', () => {
+  const d = on.running();
+  const lostOne = instance({ id: 'l2', node_id: 'n2', state: 'lost', container_id: 'k2' });
+  const waits = third({ state: 'waiting', node_id: null, host_port: null, container_id: null });
+  const back = (others: InstanceRecord[], of = d) =>
+    advance(
+      of,
+      { type: 'observed', node_id: 'n2', container: container(lostOne) },
+      world({ live: [of], instances: [...others, lostOne, waits], route: routeTo(of) }),
+    );
+  const replacement = instance({ id: 'r2', node_id: 'n3', host_port: 33_005, container_id: 'k5' });
+  it('its replacement serves: it ends, so that no two have one number', () => {
+    const plan = back([replacement]);
+    expect(removed(plan)).toEqual(['l2']);
+    expect(retireTasks(plan)).toMatchObject([
+      { node: 'n2', payload: { remove: [{ instance_id: 'l2' }] } },
+    ]);
+    const first = { ...d, instance_number: 2, instance_id: 'r2' };
+    expect(removed(back([], first))).toEqual(['l2']);
+  });
+  it('its replacement does not serve: it serves again, and the replacement ends', () => {
+    const plan = back([{ ...replacement, state: 'unhealthy' }]);
+    expect(put(plan).map(({ id, state }) => [id, state])).toContainEqual(['l2', 'serving']);
+    expect(removed(plan)).toEqual(['r2']);
+  });
+});
+it('of two that serve with one number, the next decision ends one', () => {
+  const d = on.running();
+  const twice = [instance(), instance({ id: 'r2', node_id: 'n3', host_port: 33_005 })];
+  const plan = advance(
+    d,
+    { type: 'scaled' },
+    world({ live: [d], project: counted(2), instances: twice, route: routeTo(d) }),
+  );
+  expect(draining(plan)).toEqual(['r2']);
+  const asFirst = [instance({ number: 1 })];
+  const again = advance(
+    d,
+    { type: 'scaled' },
+    world({ live: [d], project: counted(1), instances: asFirst, route: routeTo(d) }),
+  );
+  expect(draining(again)).toEqual(['i2']);
+});
+
 describe('a lost node, further cases', () => {
   const d = on.running();
   const lines = (plan: Plan): string[] =>

@@ -154,8 +154,10 @@ export function createControlPlane(deps: {
   forge: StatusForge | null;
   /** Time in ms after which the instances of a silent node move; null: never. */
   failoverMs: number | null;
+  /** When each node was last heard by any control plane. */
+  heard: Map<string, number>;
 }): ControlPlaneProcess {
-  const { name, world, database, history, plant } = deps;
+  const { name, world, database, history, plant, heard } = deps;
   let life = process(false);
   let hold: Hold | null = null;
   let api: Endpoints | null = null;
@@ -173,8 +175,6 @@ export function createControlPlane(deps: {
    * other random numbers.
    */
   const notifierChance = createRandom(world.random.int(1, 1e9));
-  /** When each deploy node was last heard by this process. */
-  const heard = new Map<string, number>();
   let servesSince = 0;
   const kept: { topic: Parameters<Changes['on']>[0]; listener: () => void }[] = [];
 
@@ -256,7 +256,6 @@ export function createControlPlane(deps: {
       takenAddresses: failover.taken,
     };
     const driver = plant.driver(withFailovers(createDriver(driverDeps)), stores, world);
-    heard.clear();
     servesSince = monotonic();
     const source = plant.source(
       createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }),
@@ -275,7 +274,8 @@ export function createControlPlane(deps: {
     runLoops(mine, { stores, driver, changes, source, policy, uptime, cacheIndex, failover });
   }
 
-  const silentFor = (nodeId: string): number => monotonic() - (heard.get(nodeId) ?? servesSince);
+  const silentFor = (nodeId: string): number =>
+    monotonic() - Math.max(heard.get(nodeId) ?? 0, servesSince);
 
   /** Records each move of the instances of a silent node. */
   function withFailovers(driver: Driver): Driver {
@@ -613,9 +613,12 @@ export function createControlPlane(deps: {
           ...(volumes === undefined ? {} : { volumes }),
         };
       },
-      tasks(nodeId) {
+      async tasks(nodeId) {
         heard.set(nodeId, monotonic());
-        stores.nodes.heard(nodeId, uptime.estimate().at);
+        const { at } = uptime.estimate();
+        // As a beat does (api/routes/agent.ts): this process may not have the row of the node.
+        if (!stores.nodes.heard(nodeId, at) && database.controlPlanes > 1)
+          await stores.nodes.heardOnce(nodeId, at);
         return stores.tasks.openFor(nodeId, now());
       },
       async start(id) {

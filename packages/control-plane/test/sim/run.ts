@@ -159,8 +159,7 @@ export async function run({
   };
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
   world.atOnce(database.callsAtOnce);
-  // The silence of nodes is counted by one process.
-  const isScaled = scaleChance.chance(scales) && database.controlPlanes === 1;
+  const isScaled = scaleChance.chance(scales);
   const deviceChance = createRandom(seed + 4_000_003);
   const hasDevices = isScaled && deviceChance.chance(devices);
   /** Shorter or longer than the offline time. */
@@ -187,6 +186,7 @@ export async function run({
     // Its control planes exist after it.
     const forge: Forge = createForge(world, network, history, () => controlPlane);
     const hasTokens = random.chance(withStatuses ?? (database.controlPlanes > 1 ? 0.6 : 0.25));
+    const heard = new Map<string, number>();
     const controlPlanes = Array.from({ length: database.controlPlanes }, (_, i) =>
       createControlPlane({
         name: `cp${i + 1}`,
@@ -198,6 +198,7 @@ export async function run({
         reaches,
         forge: hasTokens ? forge : null,
         failoverMs,
+        heard,
       }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
@@ -313,6 +314,7 @@ export async function run({
         network,
         agents,
         projects: people.projects,
+        drainSeconds,
         random: scaleChance,
         silentMs: isDoubled ? null : failoverMs,
         losses,

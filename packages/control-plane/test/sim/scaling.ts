@@ -12,7 +12,7 @@ import type { Network } from './network.ts';
 import type { Random } from './random.ts';
 import type { Life, World } from './world.ts';
 
-/** Time in which the containers of these projects drain. */
+/** Time in which the containers of these projects drain, with one control plane. */
 export const SCALED_DRAIN_S = 5;
 const MAX_COUNT = 4;
 
@@ -32,6 +32,7 @@ export function createScaling(deps: {
   network: Pick<Network, 'split'>;
   agents: readonly Agent[];
   projects: ReadonlyMap<string, string>;
+  drainSeconds: number;
   random: Random;
   /** Time after which a silent node counts as lost; null: no machine is silent for so long. */
   silentMs: number | null;
@@ -43,12 +44,13 @@ export function createScaling(deps: {
   devices: Random | null;
 }): Scaling {
   const { world, history, controlPlane, network, agents, projects, random, silentMs, zeros } = deps;
+  const drain_ms = deps.drainSeconds * 1_000;
   const life: Life = { name: 'people who scale', alive: true };
   const heal: (() => void)[] = [];
 
   async function scale(project: string): Promise<void> {
     const count = zeros > 0 && random.chance(zeros) ? 0 : random.int(1, MAX_COUNT);
-    history.record({ type: 'scaling', project, count, drain_ms: SCALED_DRAIN_S * 1_000 });
+    history.record({ type: 'scaling', project, count, drain_ms });
     if (count === 0) history.record({ type: 'stopping', project });
     await controlPlane.ask(life, async ({ stores, driver }) => {
       const processes = [{ name: 'web', count }];

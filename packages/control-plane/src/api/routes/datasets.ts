@@ -6,7 +6,7 @@ import { LRUCache } from 'lru-cache';
 import { createComparisons, type DiffTotals, diffPage, type InTurn } from '../dataset-diff.ts';
 import type { HistoryFilter, DatasetStore } from '../../domain/data/dataset-stores.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
-import { nfsPathProblem, sharePath } from '../../domain/projects/paths.ts';
+import { nfsPathProblem, sharePath } from '@berth/wire/path-rules';
 import type { DatasetRecord, DatasetVersionRecord } from '../../domain/platform/records.ts';
 import { datasetView, historyView, versionView } from '../dataset-views.ts';
 import type { Define, SetEtag, Call } from '../define.ts';

@@ -21,7 +21,7 @@ import { whyOnlyOne } from '@berth/wire/can';
 import type { Need } from '../nodes/build-needs.ts';
 import type { FieldProblem } from '../platform/errors.ts';
 import { overlap } from './mounts.ts';
-import { mountPathProblem } from '../projects/paths.ts';
+import { mountPathProblem } from '@berth/wire/path-rules';
 import type { ProjectSettings } from '../platform/records.ts';
 import type { VolumeCopy } from './volume-copy.ts';
 

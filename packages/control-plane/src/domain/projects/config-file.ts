@@ -1,15 +1,14 @@
 /** Applies berth.toml to the settings of a release (docs/berth-toml.md). Pure. */
 import {
-  type ConfigProblem,
+  atKey,
   type FileSettings,
-  fileKey,
   keysOf,
   parseBerthToml,
   problemsText,
 } from '@berth/wire/berth-toml';
 import type { ConfigOrigin } from '@berth/wire/project';
 import type { ConfigFile } from '@berth/wire/task';
-import { lineOf } from '@berth/wire/toml-lines';
+import { linesIn } from '@berth/wire/toml-lines';
 import type { ProjectSettings } from '../platform/records.ts';
 import { mergedEnv } from './env.ts';
 import { type ProjectRules, projectProblems } from './project-rules.ts';
@@ -38,13 +37,11 @@ export function applyConfigFile(
   const parsed = parseBerthToml(text);
   if ('problems' in parsed) return { problem: problemsText(file, parsed.problems) };
   const merged = withFile(settings, parsed.settings);
+  const lineOf = linesIn(text);
   const problems = [
     ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
     ...secretProblems(parsed.settings, secrets),
-  ].map(({ field, rule, message }): ConfigProblem => {
-    const key = fileKey(field);
-    return { line: lineOf(text, partsOf(key)), key, rule, message };
-  });
+  ].map(({ field, ...problem }) => atKey(lineOf, field, problem));
   return problems.length > 0
     ? { problem: problemsText(file, problems) }
     : { settings: merged, keys: keysOf(parsed.settings) };
@@ -74,9 +71,6 @@ const secretProblems = (
       rule: 'secret',
       message: 'is also a secret of the project: delete the secret, or remove this line',
     }));
-
-/** Splits a key: `build.watch_paths[1]` -> `build`, `watch_paths`, `1`. */
-const partsOf = (key: string): string[] => key.split(/[.[\]]+/).filter((part) => part !== '');
 
 /** Returns the field and, for a variable, its name. */
 function fieldOf(key: string): { field: keyof FileSettings; name: string | null } {

@@ -5,7 +5,7 @@
 import { whyOnlyOne } from '@berth/wire/can';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
-import { buildArgProblems } from './build-args.ts';
+import { buildArgProblems } from '@berth/wire/build-arg-rules';
 import { envSizeProblems } from './env.ts';
 import { originProblems } from '../routes/cors-origins.ts';
 import { type DomainRules, domainProblems, punycodeProblem } from '../routes/domains.ts';
@@ -20,7 +20,7 @@ import {
   repoFolderProblem,
   repoPathProblem,
   watchPathProblem,
-} from './paths.ts';
+} from '@berth/wire/path-rules';
 import type { ProjectSettings } from '../platform/records.ts';
 
 export type ProjectRules = GitUrlRules &

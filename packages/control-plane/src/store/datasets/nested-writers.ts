@@ -6,7 +6,7 @@
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { ProjectAccess } from '../../domain/identity/access.ts';
 import { invalid } from '../../domain/platform/errors.ts';
-import { liesInside } from '../../domain/projects/paths.ts';
+import { liesInside } from '@berth/wire/path-rules';
 import type { ProjectSettings } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';

@@ -5,8 +5,9 @@ import type { Project } from '@berth/wire/project';
 import type { Secret } from '@berth/wire/secret';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiList } from '../../api/queries.ts';
-import { removeColumn } from '../../parts/change-column.tsx';
+import { changeColumn, removeColumn } from '../../parts/change-column.tsx';
 import { Command, Empty } from '../../parts/command.tsx';
+import { originOf, originText } from '../../parts/config-origin.ts';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { Problem } from '../../parts/problem.tsx';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
@@ -30,28 +31,46 @@ export function Env({ project: shown }: { project: Project }) {
   );
 }
 
-/** `values` is undefined for viewers: only developers get the values. */
-const variableColumns = (values: Project['env']): Cell<string>[] => [
+/** `env` is undefined for viewers: only developers get the values. */
+const variableColumns = (project: Project): Cell<string>[] => [
   { head: 'Name', rowHead: true, cell: (name) => <Code>{name}</Code> },
   {
     head: 'Value',
     cell: (name) =>
-      values === undefined ? (
+      project.env === undefined ? (
         <Text tone="quiet">only developers see it</Text>
       ) : (
-        <Code>{values[name] ?? ''}</Code>
+        <Code>{project.env[name] ?? ''}</Code>
       ),
   },
+  ...(originText(project) === null
+    ? []
+    : [
+        {
+          head: 'From',
+          cell: (name: string) => originOf(project, `env.${name}`) ?? 'the project',
+        },
+      ]),
 ];
 
 function Variables({ tagged: { project, headers } }: { tagged: TaggedProject }) {
   const reason = useProjectReasons(project)('set_env');
   const deleteEnv = useApiMutation('deleteEnv');
-  const remove = removeColumn<string>({
-    nameOf: (name) => name,
-    reason,
-    onClick: (name) => void deleteEnv.run({ params: { id: project.id, name }, ...headers }),
-  });
+  const reasonOf = (name: string): string | null => {
+    const origin = originOf(project, `env.${name}`);
+    return reason ?? (origin === null ? null : `it comes ${origin}`);
+  };
+  const remove = changeColumn<string>(
+    (name) => name,
+    (name) => [
+      {
+        label: 'Remove',
+        danger: true,
+        reason: reasonOf(name),
+        onClick: () => void deleteEnv.run({ params: { id: project.id, name }, ...headers }),
+      },
+    ],
+  );
   return (
     <Panel
       flush
@@ -67,7 +86,7 @@ function Variables({ tagged: { project, headers } }: { tagged: TaggedProject }) 
           label="Environment variables"
           rows={project.env_names}
           id={(name) => name}
-          cells={[...variableColumns(project.env), remove]}
+          cells={[...variableColumns(project), remove]}
         />
       )}
     </Panel>

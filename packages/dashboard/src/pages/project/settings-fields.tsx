@@ -1,5 +1,6 @@
 /** The controls of the settings, with proposals from the repository. */
 import type { Project } from '@berth/wire/project';
+import { originOf } from '../../parts/config-origin.ts';
 import { type Draft, type FieldOfForm, FORM, type FormField } from '../../parts/project-fields.ts';
 import { hasRole, useMe } from '../../parts/permissions.ts';
 import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
@@ -45,6 +46,11 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
     container_port:
       ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` },
   };
+  /** A field that comes from berth.toml says so instead of its help. */
+  const fromFile = (name: FormField): Proposal => {
+    const origin = originOf(project, name);
+    return origin === null ? {} : { help: `${origin}; change it there` };
+  };
   const control = (field: FieldOfForm) => (
     <Control
       key={field.name}
@@ -53,6 +59,7 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
       onChange={(value) => onChange({ ...draft, [field.name]: value } as Draft)}
       error={errors[field.name]}
       {...proposals[field.name]}
+      {...fromFile(field.name)}
     />
   );
   /** Hides build arguments from a person who may not read them, and what only admins change. */

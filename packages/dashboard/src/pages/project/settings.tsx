@@ -7,11 +7,13 @@ import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQueryWithTag } from '../../api/queries.ts';
 import { Command } from '../../parts/command.tsx';
+import { originText } from '../../parts/config-origin.ts';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { dialogError, fieldErrors, FormProblem } from '../../parts/problem.tsx';
 import { FORM, patchOf } from '../../parts/project-fields.ts';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Button } from '../../ui/controls.tsx';
+import { Note } from '../../ui/feedback.tsx';
 import { Column, Panel, Row } from '../../ui/layout.tsx';
 import { Confirm } from '../../ui/overlay.tsx';
 import { Text } from '../../ui/text.tsx';
@@ -50,6 +52,7 @@ function SettingsForm({ project, etag }: TaggedProps) {
   const isToldByConflict =
     theirs.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
   const reason = useProjectReasons(project)('edit_project');
+  const origin = originText(project);
   const submit = (): void => {
     const body = patchOf(changed, draft, start.draft);
     void save.run({ params: { id: project.id }, body, ...ifMatch(settings.tag) });
@@ -67,6 +70,12 @@ function SettingsForm({ project, etag }: TaggedProps) {
         }}
       >
         <Column>
+          {origin !== null && (
+            <Note>
+              {project.config?.keys.map(labelOf).join(', ')} {origin}. Change these settings in that
+              file, and deploy.
+            </Note>
+          )}
           <SettingsConflict
             project={project}
             settings={settings}

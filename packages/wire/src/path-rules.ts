@@ -1,10 +1,10 @@
 /** Checks paths from users: in a repository, in a container, on the web and on the share. */
-import type { FieldProblem } from '../platform/errors.ts';
+import type { BrokenRule } from './field-rules.ts';
 
 const CONTROL = /\p{Cc}/u;
 type Rule = { rule: string; message: string; broken: (path: string) => boolean };
 
-const check = (rules: readonly Rule[], path: string, field: string): FieldProblem | null => {
+const check = (rules: readonly Rule[], path: string, field: string): BrokenRule | null => {
   const broken = rules.find((r) => r.broken(path));
   return broken === undefined ? null : { field, rule: broken.rule, message: broken.message };
 };
@@ -53,7 +53,7 @@ const IN_REPOSITORY: readonly Rule[] = [
  * Checks the path of a file in the repository. The builder checks that no symlink leads outside the
  * repository.
  */
-export const repoPathProblem = (path: string, field: string): FieldProblem | null =>
+export const repoPathProblem = (path: string, field: string): BrokenRule | null =>
   check(IN_REPOSITORY, path, field);
 
 const WATCHED: readonly Rule[] = [
@@ -67,7 +67,7 @@ const WATCHED: readonly Rule[] = [
 ];
 
 /** Checks a glob of `watch_paths`. */
-export const watchPathProblem = (path: string, field: string): FieldProblem | null =>
+export const watchPathProblem = (path: string, field: string): BrokenRule | null =>
   check(WATCHED, path, field);
 const FOLDER: readonly Rule[] = [
   ...BELOW_ROOT,
@@ -82,7 +82,7 @@ const FOLDER: readonly Rule[] = [
  * Checks the path of a folder in the repository. The builder checks that no symlink leads outside
  * the repository.
  */
-export const repoFolderProblem = (path: string, field: string): FieldProblem | null =>
+export const repoFolderProblem = (path: string, field: string): BrokenRule | null =>
   check(FOLDER, path, field);
 
 /** Paths on which a mount would break any container. */
@@ -103,7 +103,7 @@ const IN_CONTAINER: readonly Rule[] = [
   { rule: 'no_separator', message: 'must not contain “:” or “,”', broken: (p) => /[:,]/.test(p) },
 ];
 
-export const mountPathProblem = (path: string, field: string): FieldProblem | null =>
+export const mountPathProblem = (path: string, field: string): BrokenRule | null =>
   check(IN_CONTAINER, path, field);
 
 const ON_THE_WEB: readonly Rule[] = [
@@ -117,7 +117,7 @@ const ON_THE_WEB: readonly Rule[] = [
   },
 ];
 
-export const healthPathProblem = (path: string, field: string): FieldProblem | null =>
+export const healthPathProblem = (path: string, field: string): BrokenRule | null =>
   check(ON_THE_WEB, path, field);
 
 const ON_THE_SHARE: readonly Rule[] = [
@@ -147,7 +147,7 @@ const ON_THE_SHARE: readonly Rule[] = [
  * Checks the path of a folder on the share. monitor/check-folder.ts checks on the disk that the
  * folder exists and that no symlink leads outside the share.
  */
-export const nfsPathProblem = (path: string, field: string): FieldProblem | null =>
+export const nfsPathProblem = (path: string, field: string): BrokenRule | null =>
   check(ON_THE_SHARE, path, field);
 
 /** Returns whether `path` is below `folder`, comparing whole path segments. */

@@ -1,6 +1,6 @@
 /** Rules for build arguments. Pure. */
-import { type BuildArgs, MAX_BUILD_ARG_BYTES, MAX_BUILD_ARGS } from '@berth/wire/project';
-import type { FieldProblem } from '../platform/errors.ts';
+import { type BuildArgs, MAX_BUILD_ARG_BYTES, MAX_BUILD_ARGS } from './project.ts';
+import type { BrokenRule } from './field-rules.ts';
 
 /**
  * Names that BuildKit interprets itself. BUILDKIT_SYNTAX would choose a frontend that the builder
@@ -13,13 +13,12 @@ const OF_BUILDKIT = /^BUILDKIT_/i;
  */
 const OF_BERTH = /^BERTH_/i;
 
-export function buildArgProblems(args: BuildArgs): FieldProblem[] {
+const bytesOf = (text: string): number => new TextEncoder().encode(text).byteLength;
+
+export function buildArgProblems(args: BuildArgs): BrokenRule[] {
   const entries = Object.entries(args);
-  const bytes = entries.reduce(
-    (sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value),
-    0,
-  );
-  const problem = (rule: string, message: string, field = 'build_args'): FieldProblem => ({
+  const bytes = entries.reduce((sum, [name, value]) => sum + bytesOf(name) + bytesOf(value), 0);
+  const problem = (rule: string, message: string, field = 'build_args'): BrokenRule => ({
     field,
     rule,
     message,
