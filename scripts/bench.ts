@@ -10,6 +10,7 @@ import { benchDashboard } from '../bench/dashboard.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
+import { benchExec } from '../bench/exec.ts';
 import { benchFailover } from '../bench/failover.ts';
 import { benchLogs } from '../bench/logs.ts';
 import { benchPush } from '../bench/push.ts';
@@ -49,6 +50,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
+  exec: benchExec,
   failover: () => benchFailover(Number(options.redeployments)),
   dashboard: benchDashboard,
 };

@@ -14,6 +14,7 @@ import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { CAN_RUN } from '@berth/wire/run-payload';
 import { CAN_DEVICES } from '@berth/wire/machine';
+import { CAN_EXEC, EXEC_ALLOWED } from '@berth/wire/exec';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { DATASET_PINS } from '@berth/wire/data-copies';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
@@ -25,8 +26,11 @@ import { type HealthServer, startHealthServer } from './link/health.ts';
 import type { Locks } from './locks.ts';
 import { createTaskLoop, type TaskLoop } from './link/poll-loop.ts';
 import { createBeats } from './link/beats.ts';
+import { createExecSessions } from './link/exec-sessions.ts';
 import { importKnownHosts } from './git/import-known-hosts.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
+import { createExecContainers } from './engine/exec-session.ts';
+import { publishedHost } from './engine/probe.ts';
 import { watchContainers } from './engine/observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
 import { type Readiness, readinessOf } from './link/readiness.ts';
@@ -201,6 +205,16 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
   const { config, log, state, parts, metrics, registry, cleaning, registration } = running;
   const { client } = parts;
   const handlers = createHandlers(config, parts, { client, registry, cleaning, state });
+  const execSessions = createExecSessions({
+    baseUrl: config.CONTROL_PLANE_URL,
+    headers: parts.credentials.headers,
+    isAllowed: config.ALLOW_EXEC === 'true',
+    containers: createExecContainers(parts.engineClient, parts.docker, parts.ids, {
+      publishedHost: () => publishedHost({ publishIp: parts.publishIp, hostIp: parts.hostIp }),
+    }),
+    signal: running.signal,
+    log,
+  });
   /** The registry's password might have changed: fetch it for the next task. */
   const onFailure = (code: string): void => {
     if (code === 'registry_refused') fetchSettings(running);
@@ -224,6 +238,7 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
     },
     onList: (list) => parts.sweepRuns.listed(list),
     onLogsWanted: parts.logReaders.wanted,
+    onExecWaiting: execSessions.waiting,
     onUnknownNode: running.wakeRegistration,
     onLost: running.wakeRegistration,
     onFirstList: (open) => beginAfterFirstList(running, open),
@@ -457,7 +472,8 @@ function createNodeRegistration(
       ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT, CAN_RUN] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
-      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC] : []),
+      ...(config.NODE_ROLE === 'deploy' && config.ALLOW_EXEC === 'true' ? [EXEC_ALLOWED] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
         ? [CAN_SECRET_FILES]
         : []),

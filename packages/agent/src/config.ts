@@ -212,6 +212,14 @@ export const AGENT_SETTINGS = {
     shown: 'none',
     parse: labels,
   },
+  ALLOW_EXEC: {
+    doc:
+      'true: people with the right to do so may run commands in the containers of this node ' +
+      '(`berth exec`) and reach their ports (`berth tunnel`), if their project allows it too ' +
+      '(docs/console.md)',
+    default: 'false',
+    parse: oneOf('true', 'false'),
+  },
   DOCKER_HOST: {
     doc: 'Address of the container engine, in the format of the docker command',
     shown: 'unix:///var/run/docker.sock',

@@ -24,7 +24,7 @@ export type HttpAnswer = {
   message: IncomingMessage;
 };
 
-const lookup: LookupFunction = (host, options, callback) => {
+export const lookup: LookupFunction = (host, options, callback) => {
   if (!/(^|\.)localhost\.?$/i.test(host)) return systemLookup(host, options, callback);
   if (options.all === true)
     return callback(null, [

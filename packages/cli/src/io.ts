@@ -1,5 +1,6 @@
 /** The terminal, files and clock of one run. Tests replace them. */
 import type { CliConfig } from './config.ts';
+import type { Pipes } from './exec/pipes.ts';
 
 export type Io = {
   config: CliConfig;
@@ -14,6 +15,8 @@ export type Io = {
   columns(): number;
   /** Reads all of stdin, up to `limit` bytes. */
   readStdin(limit: number): Promise<string>;
+  /** The standard streams as bytes. */
+  pipes: Pipes;
   /** Aborts when a person presses Ctrl-C. */
   interrupted: AbortSignal;
   now(): number;

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isatty } from 'node:tty';
 import { settingsOrExit } from '@berth/kit/config';
 import { readConfig } from './config.ts';
+import { processPipes } from './exec/pipes.ts';
 import type { Io } from './io.ts';
 import { EXIT, usage } from './problem.ts';
 import { run } from './run.ts';
@@ -45,6 +46,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     terminal: { in: isatty(0), out: isatty(1), err: isatty(2) },
     columns: () => process.stderr.columns ?? 80,
     readStdin,
+    pipes: processPipes(),
     interrupted: interrupted.signal,
     now: Date.now,
     monotonic: () => performance.now(),

@@ -48,6 +48,7 @@ export type RunOptions = {
   env?: Record<string, string>;
   cwd?: string;
   terminal?: Partial<Io['terminal']>;
+  pipes?: Io['pipes'];
   columns?: number;
   interrupted?: AbortSignal;
   onOut?: (text: string) => void;
@@ -55,6 +56,15 @@ export type RunOptions = {
   sleep?: Io['sleep'];
   now?: Io['now'];
   monotonic?: Io['now'];
+};
+
+/** Standard streams for commands that use none of them as bytes. */
+const noPipes: Io['pipes'] = {
+  read: () => () => undefined,
+  write: async () => undefined,
+  setRaw: () => undefined,
+  size: () => null,
+  onResize: () => () => undefined,
 };
 
 /** A person with an empty home. Nothing is read from the environment of the tests. */
@@ -81,6 +91,7 @@ export function person(): Person {
         terminal: { in: false, out: false, err: false, ...given.terminal },
         columns: () => given.columns ?? 100,
         readStdin: async () => given.stdin ?? '',
+        pipes: given.pipes ?? noPipes,
         interrupted: given.interrupted ?? new AbortController().signal,
         now: given.now ?? Date.now,
         monotonic: given.monotonic ?? (() => performance.now()),

@@ -17,6 +17,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createSecretUse } from './api/auth/secret-use.ts';
 import { diskOf } from './api/disk.ts';
+import type { ExecLimits } from './api/exec/sessions.ts';
 import type { ReaderLimits } from './api/runtime-logs/readers.ts';
 import type { PasswordCost } from './api/auth/passwords.ts';
 import { apiSettingsOf, limitsOf, type SecretsInUse } from './app-settings.ts';
@@ -72,6 +73,7 @@ export type PlatformOverrides = {
   processMetrics?: boolean;
   limits?: Partial<Limits>;
   readerLimits?: Partial<ReaderLimits>;
+  execLimits?: Partial<ExecLimits>;
   scanner?: Scanner;
   /** Replaces the process of a scheduled backup. */
   backUp?: BackupSettings['run'];
@@ -200,7 +202,7 @@ export async function createPlatform(
       now,
     }),
     statuses: statusesOf(start, vault, settings.allowedGitHosts),
-    ...defined({ readerLimits: overrides.readerLimits }),
+    ...defined({ readerLimits: overrides.readerLimits, execLimits: overrides.execLimits }),
   };
 }
 

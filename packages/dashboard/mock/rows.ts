@@ -56,6 +56,8 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     spread: 'nodes',
     sticky: false,
     on_node_lost: 'move',
+    allow_exec: false,
+    exec_role: 'admin',
     on_dataset_change: 'tell',
     data_copies: 1,
     deploy_on_push: true,

@@ -585,6 +585,7 @@ const entry = (action: string, target: string | null, age: number): AuditEntry =
   status: 200,
   code: null,
   request_id: `r-${action}`,
+  detail: null,
 });
 
 /**

@@ -85,6 +85,6 @@ describe('the button says why a number cannot be set', () => {
 it('the settings have controls with labels for the other fields, and none for the counts', () => {
   const names = FORM.map(({ name }) => name as string);
   expect(names).not.toContain('processes');
-  for (const name of ['spread', 'sticky', 'on_node_lost'] as const)
+  for (const name of ['spread', 'sticky', 'on_node_lost', 'allow_exec', 'exec_role'] as const)
     expect(FORM.find((field) => field.name === name)?.label, name).toMatch(/[a-z] |: /);
 });

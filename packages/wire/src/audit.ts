@@ -34,5 +34,8 @@ export const AuditEntry = Type.Object({
   /** Error code of the answer, or the reason that the gateway reported. */
   code: orNull(Type.String()),
   request_id: Type.String(),
+  detail: orNull(
+    Type.String({ description: 'of exec sessions and tunnels: where, what, and how they ended' }),
+  ),
 });
 export type AuditEntry = Static<typeof AuditEntry>;

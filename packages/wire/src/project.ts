@@ -159,6 +159,8 @@ export type Scale = Static<typeof Scale>;
 export const SPREAD = ['nodes', 'pack'] as const;
 /** `move`: a lost node's instance starts on another node; `wait`: it waits for its node. */
 export const ON_NODE_LOST = ['move', 'wait'] as const;
+/** The lowest role in the project that may use exec and tunnels. */
+export const EXEC_ROLES = ['admin', 'developer'] as const;
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
@@ -215,6 +217,12 @@ const settable = {
   }),
   on_node_lost: literals(ON_NODE_LOST),
   on_dataset_change: literals(ON_DATASET_CHANGE),
+  allow_exec: Type.Boolean({
+    description:
+      'true: `berth exec` and `berth tunnel` are allowed, where the node allows them too. Only ' +
+      'admins change it',
+  }),
+  exec_role: literals(EXEC_ROLES),
   data_copies: Type.Integer({
     minimum: 1,
     maximum: MAX_DATA_COPIES,
@@ -266,6 +274,8 @@ export const PROJECT_DEFAULTS = {
   drain_seconds: 5,
   stop_grace_seconds: 10,
   on_dataset_change: 'tell',
+  allow_exec: false,
+  exec_role: 'admin',
   data_copies: 1,
   deploy_on_push: true,
   watch_paths: [],

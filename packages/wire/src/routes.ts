@@ -18,6 +18,7 @@ import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { KEPT_HOST_ROUTES, ProjectDomains } from './domain.ts';
 import { EventPage } from './event.ts';
+import { EXEC_ROUTES } from './exec.ts';
 import { HOOK_ROUTES } from './hook.ts';
 import { NOTIFICATION_ROUTES } from './notification.ts';
 import { GIT_ROUTES } from './git.ts';
@@ -240,6 +241,7 @@ export const ROUTES = {
     etag: true,
   },
   ...INSTANCE_ROUTES,
+  ...EXEC_ROUTES,
   restartProject: {
     method: 'POST',
     path: '/api/projects/:id/restart',

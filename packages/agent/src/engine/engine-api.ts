@@ -155,6 +155,12 @@ export interface EngineApi {
       link?: boolean;
     };
   };
+  'POST /exec/{id}/resize': {
+    query: {
+      h?: number;
+      w?: number;
+    };
+  };
   'GET /exec/{id}/json': {
     answer: {
       Running?: boolean;
@@ -342,6 +348,7 @@ export interface EngineApi {
   };
   NetworkSettings: {
     Ports?: EngineApi['PortMap'];
+    Networks?: Record<string, { IPAddress?: string }>;
   };
   PortMap: {
     [key: string]: EngineApi['PortBinding'][] | null;

@@ -2,8 +2,9 @@
  * Calls the Docker Engine API. Each call has a deadline, an abort signal and a maximum answer size,
  * so a hanging engine cannot hang the agent. engine-api.ts has the types of the calls.
  */
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { request as httpRequest } from 'node:http';
+import type { Duplex } from 'node:stream';
 import { defined } from '@berth/kit/defined';
 import { redactor } from '@berth/kit/exec-output';
 import { classify, REGISTRY_FAILURES, TaskFailure } from '../failures.ts';
@@ -46,6 +47,11 @@ export type EngineClient = {
   call<K extends Call>(call: K, options?: CallOptions<K>): Promise<Answer<K>>;
   /** Passes on the bytes of the answer as they arrive. */
   stream<K extends Call>(call: K, options: StreamOptions<K>): Promise<void>;
+  /**
+   * Returns the connection itself, which the engine gives up for raw bytes in both directions. The
+   * caller must end it. The signal counts until then.
+   */
+  hijack<K extends Call>(call: K, options: CallOptions<K>): Promise<Duplex>;
 };
 
 /** The engine answered with a refusal. */
@@ -116,6 +122,10 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
         exchange(channel, exchangeOf(call, streamOptions, version, true), (response) =>
           readStream(response, streamOptions),
         ),
+      ),
+    hijack: (call, callOptions) =>
+      withVersion(channel, callOptions, (version) =>
+        hijack(channel, exchangeOf(call, callOptions, version, true)),
       ),
   };
 }
@@ -305,30 +315,76 @@ class ClosedBefore extends Error {}
 
 function sendOnce(
   agent: EngineAgent,
-  { method, path, body, headers }: Exchange,
+  message: Exchange,
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const request = httpRequest({
-      agent,
-      method,
-      path,
-      signal,
-      headers: {
-        ...headers,
-        host: 'docker',
-        'user-agent': 'berth-agent',
-        ...defined({
-          'content-length': method === 'GET' ? undefined : Buffer.byteLength(body ?? ''),
-        }),
-      },
-    });
+    const request = requestOf(agent, message, {}, signal);
     request.on('response', resolve);
     request.on('error', (error) =>
       reject(request.reusedSocket ? new ClosedBefore(error.message, { cause: error }) : error),
     );
-    request.end(body ?? undefined);
+    request.end(message.body ?? undefined);
   });
+}
+
+const requestOf = (
+  agent: EngineAgent,
+  { method, path, body, headers }: Exchange,
+  more: Record<string, string>,
+  signal?: AbortSignal,
+): ClientRequest =>
+  httpRequest({
+    agent,
+    method,
+    path,
+    ...defined({ signal }),
+    headers: {
+      ...headers,
+      ...more,
+      host: 'docker',
+      'user-agent': 'berth-agent',
+      ...defined({
+        'content-length': method === 'GET' ? undefined : Buffer.byteLength(body ?? ''),
+      }),
+    },
+  });
+
+async function hijack(channel: Channel, message: Exchange): Promise<Duplex> {
+  if (channel.agents === null) throw unavailable(channel.problem);
+  const { fresh } = channel.agents;
+  const ending = AbortSignal.any([
+    ...(message.signal === undefined ? [] : [message.signal]),
+    AbortSignal.timeout(message.timeoutMs ?? TIMEOUT_MS),
+  ]);
+  try {
+    return await new Promise<Duplex>((resolve, reject) => {
+      const request = requestOf(fresh, message, {
+        connection: 'Upgrade',
+        upgrade: 'tcp',
+      });
+      const onAbort = (): void => void request.destroy(new Error('the engine did not answer'));
+      ending.addEventListener('abort', onAbort, { once: true });
+      const settled = (): void => ending.removeEventListener('abort', onAbort);
+      request.on('upgrade', (_, socket, head) => {
+        settled();
+        if (head.length > 0) socket.unshift(head);
+        resolve(socket);
+      });
+      request.on('response', (response) => {
+        settled();
+        refusal(response, message).then(reject, reject);
+      });
+      request.on('error', (error) => {
+        settled();
+        reject(error);
+      });
+      request.end(message.body ?? undefined);
+    });
+  } catch (error) {
+    message.signal?.throwIfAborted();
+    throw failureOf(channel, message.call, error);
+  }
 }
 
 async function readAnswer(response: IncomingMessage, call: string): Promise<unknown> {

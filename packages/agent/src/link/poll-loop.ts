@@ -8,6 +8,7 @@
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
+import { EXEC_HEADER } from '@berth/wire/exec';
 import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { openTasksText, type Task } from '@berth/wire/task';
 import { pause, type Stopped } from '../stopped.ts';
@@ -37,6 +38,8 @@ export type TaskLoopDeps = {
   limits: { build: number; retire: number; sync: number; run: number; other: number };
   /** Called with each answer: a tag if the control plane requests logs, else null. */
   onLogsWanted?: (tag: string | null) => void;
+  /** Called with each answer: the ids of exec sessions that wait for this node, else null. */
+  onExecWaiting?: (ids: string | null) => void;
   /** Called when the control plane no longer knows the node: register again. */
   onUnknownNode: () => void;
   /**
@@ -192,7 +195,10 @@ async function pollOnce(polling: Polling, nodeId: string, signal: AbortSignal): 
   });
   if (wasLong(polling)) polling.cuts = 0;
   polling.lastPollOkAt = performance.now();
-  if (result.headers !== undefined) polling.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
+  if (result.headers !== undefined) {
+    polling.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
+    polling.onExecWaiting?.(result.headers.get(EXEC_HEADER));
+  }
   if (result.answer !== null) {
     polling.listed = { tasks: result.answer, askedAt };
     polling.etag = result.etag;

@@ -36,6 +36,7 @@ export const AUDIT_COMMANDS: readonly Command[] = [
             of: (a) => (a.code === null ? a.outcome : `${a.outcome} (${a.code})`),
           },
           { head: 'ADDRESS', of: (a) => a.address },
+          { head: 'DETAIL', of: (a) => a.detail ?? '' },
         ]),
       );
     },

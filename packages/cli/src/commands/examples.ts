@@ -42,6 +42,8 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'runs show': ['berth runs show 5f0c2d1e', 'shows how a run ended, and where'],
   'runs logs': ['berth runs logs 5f0c2d1e -f', 'follows a run that was started with --detach'],
   'runs cancel': ['berth runs cancel 5f0c2d1e', 'stops the command of a run'],
+  exec: ['berth exec --project shop -- /bin/sh', 'opens a shell in a container of shop'],
+  tunnel: ['berth tunnel shop 5433', 'leads 127.0.0.1:5433 to the port of shop, until Ctrl-C'],
   cancel: ['berth cancel shop', 'cancels the newest deployment of shop'],
   'config check': ['berth config check', 'checks berth.toml of this folder, without signing in'],
   'config show': ['berth config show shop', 'prints the settings of shop as berth.toml'],

@@ -50,6 +50,8 @@ const DOCS = {
   spread: 'nodes: instances go to different nodes; pack: the score alone decides',
   sticky: 'a cookie keeps a visitor on one of several instances (default: no)',
   on_node_lost: 'move: start its instances on another node; wait: wait for the node',
+  allow_exec: 'allow berth exec and berth tunnel (default: no); only admins change it',
+  exec_role: 'the lowest role in the project that may use them (default: admin)',
   data_copies: 'nodes that keep its datasets, so that another node can take over without a copy',
 } as const;
 /** `env` and `domains` have commands of their own. */

@@ -10,6 +10,7 @@ import { DATASET_COMMANDS } from './dataset.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { DOMAIN_COMMANDS } from './domain.ts';
 import { LIFECYCLE_COMMANDS } from './lifecycle.ts';
+import { EXEC_COMMANDS } from './exec.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
 import { INSTANCE_COMMANDS } from './instances.ts';
@@ -24,6 +25,7 @@ import { JOB_COMMANDS } from './jobs.ts';
 import { RUN_COMMANDS } from './runs.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 import { TOKEN_COMMANDS } from './token.ts';
+import { TUNNEL_COMMANDS } from './tunnel.ts';
 import { USER_COMMANDS } from './user.ts';
 
 export const COMMANDS: readonly Command[] = [
@@ -33,6 +35,8 @@ export const COMMANDS: readonly Command[] = [
   ...INSTANCE_COMMANDS,
   ...RUN_COMMANDS,
   ...JOB_COMMANDS,
+  ...EXEC_COMMANDS,
+  ...TUNNEL_COMMANDS,
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
@@ -93,5 +97,6 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   metrics: 'for Prometheus',
   getPackage: 'the command of a join token fetches it',
   traefikConfig: 'for the reverse proxy',
+  openExec: 'berth exec opens it with its ticket',
   receiveHook: 'forges call it with the signature of the hook',
 };

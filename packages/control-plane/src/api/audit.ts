@@ -19,7 +19,11 @@ export type Audited = {
   address?: string;
   outcome?: AuditOutcome;
   code?: string | null;
+  detail?: string;
 };
+
+/** Maximum length of `detail`, which can contain a command. */
+export const MAX_DETAIL = 2_000;
 
 /** Statuses that mean a refused person. An invalid field or an unknown id is not a refusal. */
 const REFUSALS = [401, 403, 429];
@@ -81,6 +85,7 @@ export function auditRecord(
     status,
     code: (audited.code ?? request.problemCode)?.slice(0, 200) ?? null,
     request_id: request.id,
+    detail: audited.detail?.slice(0, MAX_DETAIL) ?? null,
   };
 }
 

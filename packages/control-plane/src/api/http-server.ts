@@ -6,8 +6,9 @@ import {
   createServer,
   type IncomingMessage,
   type Server as HttpServer,
-  type ServerResponse,
+  ServerResponse,
 } from 'node:http';
+import type { Socket } from 'node:net';
 import { type ConnectionOptions, type Connections, limitConnections } from '@berth/kit/connections';
 import { cookieRemedy, headersSize, MAX_HEADERS_READ } from '@berth/kit/header-size';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
@@ -15,6 +16,7 @@ import { ROUTES } from '@berth/wire/routes';
 import { createBatcher } from './batcher.ts';
 import type { Beats } from './beats.ts';
 import { answerBrokenRequests, refuseHeaders } from './plugins/broken-requests.ts';
+import { isUpgrade, offerUpgrade } from './upgrades.ts';
 
 /** Size limit: 128 KiB of headers (docs/interfaces.md "Limits"), plus the request line. */
 const MAX_HEADER_BYTES = 144 * 1024;
@@ -32,6 +34,8 @@ const OPTIONS = {
   requestTimeout: 60_000,
   // plugins/errors.ts checks the Host header and answers with a problem document.
   requireHostHeader: false,
+  // All other requests are answered as if they did not ask for another protocol.
+  shouldUpgradeCallback: isUpgrade,
 };
 
 export function createHttpServer(
@@ -46,6 +50,19 @@ export function createHttpServer(
       refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
     else if (beats.answer(request, response)) return;
     else if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
+    else handle(request, response);
+  });
+  server.on('upgrade', (request, socket, head) => {
+    // The routes answer it as any request; the one that accepts the WebSocket takes the socket.
+    const response = new ServerResponse(request);
+    const plain = socket as Socket;
+    response.shouldKeepAlive = false;
+    response.assignSocket(plain);
+    response.once('finish', () => plain.destroySoon());
+    offerUpgrade(request, { socket: plain, head, response });
+    connections.requested(plain, response);
+    if (headersSize(request) > MAX_HEADER_BYTES)
+      refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
     else handle(request, response);
   });
   const connections = limitConnections(server, limits);

@@ -11,6 +11,7 @@ import type { Changes } from '../domain/platform/changes.ts';
 import type { Limits } from '../domain/deployments/facts.ts';
 import type { AuditStore } from '../domain/identity/identity-stores.ts';
 import { createReaders, type ReaderDeps } from './runtime-logs/readers.ts';
+import { createExecSessions, type Deps as ExecSessionDeps } from './exec/sessions.ts';
 import { createHolds } from './long-poll.ts';
 import { createNodeChangeLog } from './node-changes.ts';
 import { createNodeEngines } from './node-engines.ts';
@@ -38,6 +39,7 @@ const NOTIFICATION_TESTS_A_MINUTE = 10;
 const SIGN_INS_A_MINUTE = 60;
 
 export type Deps = ReaderDeps &
+  Omit<ExecSessionDeps, 'callers' | 'execSessions'> &
   Omit<AgentDeps, 'agentSecrets' | 'requireSecrets' | 'guesses'> &
   Omit<CallerDeps, 'tokens' | 'gatewaySecrets'> &
   Omit<SignInDeps, 'tokens' | 'onSessionEnded'> & {
@@ -56,10 +58,12 @@ export function createRouteParts(deps: Deps) {
   const { settings, changes, limits, now } = deps;
   const clock = { now, offlineMs: limits.offlineMs };
   const tokens = createTokens(settings.jwtSecrets, now);
+  const callers = createCallers({ ...deps, tokens, gatewaySecrets: settings.gatewaySecrets });
   return {
     holds: createHolds(),
     readers: createReaders(deps),
-    callers: createCallers({ ...deps, tokens, gatewaySecrets: settings.gatewaySecrets }),
+    callers,
+    execSessions: createExecSessions({ ...deps, callers }),
     cookies: createSessionCookies(settings.publicUrl),
     agents: createAgents({
       ...deps,

@@ -91,6 +91,7 @@ export async function buildServer(deps: ServerDeps): Promise<Server> {
   // End held requests and streams first, because the server waits for all running requests.
   server.addHook('preClose', async () => {
     holds.closeAll();
+    parts.execSessions.close();
     setTimeout(() => connections.closeUnused(), UNUSED_MS).unref();
   });
   server.addHook('onClose', () => readers.close());

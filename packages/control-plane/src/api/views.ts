@@ -602,10 +602,12 @@ export const auditView = ({
   id,
   at,
   email,
+  detail = null,
   ...entry
 }: AuditRecord & { id: number }): AuditEntry => ({
   ...entry,
   id: String(id),
   at: time(at),
   user: email,
+  detail,
 });

@@ -11,6 +11,7 @@ import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { domainRoutes } from './routes/domains.ts';
 import { eventRoutes } from './routes/events.ts';
+import { execRoutes } from './routes/exec.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { gitRoutes } from './routes/git.ts';
 import { hookRoutes } from './routes/hooks.ts';
@@ -48,6 +49,7 @@ const GROUPS = [
   dataCopyRoutes,
   deploymentRoutes,
   instanceRoutes,
+  execRoutes,
   notificationRoutes,
   hookRoutes,
   eventRoutes,

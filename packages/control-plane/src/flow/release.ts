@@ -31,6 +31,8 @@ const AT_ONCE = [
   'spread',
   'sticky',
   'on_node_lost',
+  'allow_exec',
+  'exec_role',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean =>
   (AT_ONCE as readonly string[]).includes(name);

@@ -15,6 +15,7 @@ import type { StoreLog } from './engine/errors.ts';
 import type { BeforeMigration } from './engine/migrate.ts';
 import { allMigrations } from './engine/migrations/all.ts';
 import { createEventStore } from './events.ts';
+import { createExecSessionStore } from './exec-sessions.ts';
 import { createExitStore } from './exits.ts';
 import { createFlowStore } from './flow.ts';
 import { createDeployKeyStore } from './git/deploy-keys.ts';
@@ -183,6 +184,7 @@ export function storesOn(
     tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
     logWants: createLogWantStore(db),
+    execSessions: createExecSessionStore(db),
     exits: createExitStore(db),
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),

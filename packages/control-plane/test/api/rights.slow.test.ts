@@ -97,6 +97,11 @@ async function start(): Promise<void> {
   api = await createApi();
   open = await target('open-one');
   hidden = await target('hidden-one');
+  await api.call('patchProject', {
+    as: 'admin',
+    params: { id: open.project },
+    body: { exec_role: 'developer' },
+  });
   // Only a user who is none of the three roles is a member.
   const other = await api.stores.users.create(
     { email: 'other@example.com', role: 'viewer', password_hash: null },

@@ -58,6 +58,8 @@ export const SETTINGS: ProjectSettings = {
   spread: 'nodes',
   sticky: false,
   on_node_lost: 'move',
+  allow_exec: false,
+  exec_role: 'admin',
 };
 
 export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({

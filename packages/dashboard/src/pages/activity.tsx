@@ -178,6 +178,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
                   ),
                 },
                 { head: 'From', wide: true, cell: (row) => row.address },
+                { head: 'Detail', wide: true, cell: (row) => row.detail ?? '' },
               ]}
             />
             {entries.more !== null && <Button onClick={entries.more}>Show older ones</Button>}

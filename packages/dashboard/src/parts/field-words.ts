@@ -58,6 +58,13 @@ export const WORDS: Readonly<Record<string, Words>> = {
       'move: its instances start on another node; wait: they wait for the node; takes effect at ' +
       'once',
   },
+  allow_exec: {
+    label: 'Allow exec and tunnels: commands in its containers; takes effect at once',
+  },
+  exec_role: {
+    label: 'Role for exec and tunnels',
+    help: 'the lowest role in the project that may use them; only admins change it',
+  },
   on_dataset_change: {
     label: 'On dataset change',
     help: 'what a new version of a dataset does: an event (tell), or also a deployment',

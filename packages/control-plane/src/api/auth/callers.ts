@@ -7,6 +7,7 @@ import type { Logger } from '@berth/kit/log';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
 import { lowerOf, type ProjectAccess } from '../../domain/identity/access.ts';
+import type { ExecCredential } from '../../domain/exec/exec-sessions.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError, NoTokenSent } from '../../domain/platform/errors.ts';
 import type { UserRecord } from '../../domain/platform/records.ts';
@@ -14,6 +15,7 @@ import { type Origin, isOriginValid, type OriginStores } from './origins.ts';
 import { sha256Of } from './secrets.ts';
 import { matcher } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
+import type { ApiTokenRecord } from '../../domain/identity/identity-records.ts';
 import type { ApiSessionStore, ApiTokenStore } from '../../domain/identity/identity-stores.ts';
 
 /**
@@ -31,21 +33,31 @@ const LAST_USED_PRECISION_MS = 60_000;
  * token.
  */
 export type Caller = UserRecord & {
-  credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string };
+  credential:
+    | { kind: 'session'; id: string; origin: Origin | null }
+    | { kind: 'api_token'; id: string; name: string };
   access: ProjectAccess;
 };
+
+/** Returns what is stored of a caller, to check the credential again later. */
+export const storedCredential = ({ id: user_id, credential }: Caller): ExecCredential =>
+  credential.kind === 'session'
+    ? { user_id, kind: 'session', hash: sha256Of(credential.id), origin: credential.origin }
+    : { user_id, ...credential };
 
 export type Callers = {
   /** Returns the user of `Authorization`. Throws unauthenticated. */
   user(authorization: string | undefined): Promise<Caller>;
+  /** Returns the user of a stored credential as of now; null if it has ended. */
+  again(credential: ExecCredential): Promise<Caller | null>;
   /** Returns the value of GATEWAY_SECRET that the gateway sent. Throws gateway_secret. */
   gateway(secret: string | string[] | undefined): string;
 };
 
 export type Deps = OriginStores & {
   tokens: Tokens;
-  apiSessions: Pick<ApiSessionStore, 'find'>;
-  apiTokens: Pick<ApiTokenStore, 'find' | 'used'>;
+  apiSessions: Pick<ApiSessionStore, 'find' | 'findStored'>;
+  apiTokens: Pick<ApiTokenStore, 'find' | 'findById' | 'used'>;
   changes: Pick<Changes, 'on'>;
   gatewaySecrets: Live<readonly string[]>;
   now: () => number;
@@ -57,6 +69,19 @@ const accessOf = (user: UserRecord, only: readonly string[] | null): ProjectAcce
   isAdmin: user.role === 'admin',
   only,
 });
+
+function callerOf({ token, user }: { token: ApiTokenRecord; user: UserRecord }): Caller {
+  return {
+    ...user,
+    // A token that is limited to projects never acts as an admin.
+    role: lowerOf(
+      token.projects === null ? token.role : lowerOf(token.role, 'developer'),
+      user.role,
+    ),
+    credential: { kind: 'api_token', id: token.id, name: token.name },
+    access: accessOf(user, token.projects),
+  };
+}
 
 export function createCallers(deps: Deps): Callers {
   const { apiSessions, apiTokens, now, log } = deps;
@@ -77,7 +102,7 @@ export function createCallers(deps: Deps): Callers {
       return null;
     const caller: Caller = {
       ...sessionAndUser.user,
-      credential: { kind: 'session', id },
+      credential: { kind: 'session', id, origin },
       access: accessOf(sessionAndUser.user, null),
     };
     callerCache.set(`session ${id}`, { caller, expiresAt: sessionAndUser.session.expires_at });
@@ -87,17 +112,8 @@ export function createCallers(deps: Deps): Callers {
   async function callerOfApiToken(hash: string): Promise<Caller | null> {
     const tokenAndUser = await apiTokens.find(hash, now());
     if (tokenAndUser === null || tokenAndUser.user.disabled) return null;
-    const { token, user } = tokenAndUser;
-    const caller: Caller = {
-      ...user,
-      // A token that is limited to projects never acts as an admin.
-      role: lowerOf(
-        token.projects === null ? token.role : lowerOf(token.role, 'developer'),
-        user.role,
-      ),
-      credential: { kind: 'api_token', id: token.id, name: token.name },
-      access: accessOf(user, token.projects),
-    };
+    const { token } = tokenAndUser;
+    const caller = callerOf(tokenAndUser);
     callerCache.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
     if (token.last_used_at === null || now() - token.last_used_at >= LAST_USED_PRECISION_MS)
       apiTokens
@@ -145,6 +161,19 @@ export function createCallers(deps: Deps): Callers {
           'the session has ended, or the account was deleted or disabled; sign in again',
         );
       return caller;
+    },
+    async again(credential) {
+      if (credential.kind === 'api_token') {
+        const tokenAndUser = await apiTokens.findById(credential.id, now());
+        if (tokenAndUser === null || tokenAndUser.user.disabled) return null;
+        return callerOf(tokenAndUser);
+      }
+      const { hash, origin } = credential;
+      const user = await apiSessions.findStored(hash, now());
+      if (user === null || user.disabled || !(await isOriginValid(deps, origin, now())))
+        return null;
+      const access = accessOf(user, null);
+      return { ...user, credential: { kind: 'session', id: hash, origin }, access };
     },
     gateway(secret) {
       const value = gatewaySecret(secret);

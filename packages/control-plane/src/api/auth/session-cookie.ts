@@ -34,6 +34,8 @@ export type SessionCookies = {
    * a change by another origin.
    */
   callerOf(request: FastifyRequest, callers: Pick<Callers, 'user'>): Promise<Caller>;
+  /** Returns whether the request names no page, or a page of this origin. */
+  hasOwnOrigin(request: FastifyRequest): boolean;
   /** Returns whether the answer to this sign-in must set the cookie. */
   isWanted(request: FastifyRequest): boolean;
   /** Throws forbidden if the request names another account. */
@@ -86,6 +88,7 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
         );
       return more.length === 0 ? callers.user(`Bearer ${token}`) : oneOf(callers, [token, ...more]);
     },
+    hasOwnOrigin: (request) => request.headers.origin === undefined || isOwnOrigin(request),
     isWanted: (request) =>
       request.headers[REQUEST_HEADER] === 'cookie' ||
       (request.headers.authorization === undefined && tokensOf(request).length > 0),

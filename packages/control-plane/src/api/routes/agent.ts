@@ -7,6 +7,7 @@ import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { derived } from '@berth/kit/live';
 import type { NodeRegister } from '@berth/wire/node';
+import { EXEC_HEADER } from '@berth/wire/exec';
 import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
@@ -49,6 +50,7 @@ import {
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import type { Readers } from '../runtime-logs/readers.ts';
+import type { ExecSessions } from '../exec/sessions.ts';
 import {
   createDatasetPins,
   type DatasetPinsFor,
@@ -87,6 +89,7 @@ export type Deps = AccessDeps &
     nodes: Pick<NodeStore, 'all' | 'heard' | 'heardOnce' | 'register'>;
     quarantine: Quarantine;
     readers: Pick<Readers, 'tagOf'>;
+    execSessions: Pick<ExecSessions, 'waitingFor'>;
     logs: Pick<LogStore, 'append'>;
     runs: Pick<RunStore, 'appendLog' | 'get'>;
     settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
@@ -298,17 +301,22 @@ async function agentTasks(
     const tasks = (await context.delivery.forList(query.node_id, open)).map(taskView);
     const listed = tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks));
     const logs = context.readers.tagOf(query.node_id);
-    return { tasks, logs, etag: logs === null ? listed : etagOf(`${listed} ${logs}`) };
+    const sessions = context.execSessions.waitingFor(query.node_id);
+    const etag =
+      logs === null && sessions === null
+        ? listed
+        : etagOf(`${listed} ${logs ?? ''} ${sessions ?? ''}`);
+    return { tasks, logs, sessions, etag };
   };
   const knownEtag = request.headers['if-none-match'];
   const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
     knownEtag === undefined
-      ? result.tasks.length > 0 || result.logs !== null
+      ? result.tasks.length > 0 || result.logs !== null || result.sessions !== null
       : !matchesEtag(knownEtag, result.etag);
   const hold =
     query.wait === undefined || query.wait === 0 ? null : context.holds.begin('tasks', reply.raw);
   try {
-    const { tasks, logs, etag } =
+    const { tasks, logs, sessions, etag } =
       hold === null
         ? await read()
         : await readUntil(read, isNew, {
@@ -319,6 +327,7 @@ async function agentTasks(
           });
     setEtag(etag);
     if (logs !== null) void reply.header(LOGS_WANTED_HEADER, logs);
+    if (sessions !== null) void reply.header(EXEC_HEADER, sessions);
     if (!matchesEtag(knownEtag, etag)) return tasks;
     void reply.code(304).send();
     return SENT;

@@ -188,6 +188,7 @@ async function change(
   const rules = await rulesFor(deps, given);
   const { env, build_args, domains, cors_origins, processes, ...rest } = given;
   refuseMembers(given, call.user);
+  refuseExec(given, call.user);
   let wasAtZero = false;
   const configured = await configuredRelease(deps, call.params.id);
   const project = await deps.projects.patch(
@@ -326,6 +327,8 @@ async function listProjects(deps: Deps, { query, user, access }: Call<'listProje
 
 async function createProject(deps: Deps, call: Call<'createProject'>) {
   refuseMembers(call.body, call.user);
+  if (call.body.allow_exec === true || call.body.exec_role === 'developer')
+    refuseExec(call.body, call.user);
   const rules = await rulesFor(deps, call.body);
   const { datasets, domains, cors_origins } = call.body;
   const body = {
@@ -384,6 +387,19 @@ async function deleteProject(deps: Deps, call: Call<'deleteProject'>) {
 const PUBLISHED = ['auth_required', 'domains', 'sticky'] as const;
 /** Settings that decide whether a push deploys. */
 const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
+
+/**
+ * Refuses changes of exec settings unless the caller is an admin: a command in a container reads all
+ * secrets of the project.
+ */
+function refuseExec(
+  given: Pick<ProjectPatch, 'allow_exec' | 'exec_role'>,
+  user: Pick<Caller, 'role'>,
+): void {
+  const field = (['allow_exec', 'exec_role'] as const).find((name) => given[name] !== undefined);
+  if (field !== undefined && user.role !== 'admin')
+    throw new DomainError('forbidden', `only admins change ${field} of a project`);
+}
 
 /**
  * Refuses changes of members unless the caller is an admin. Only admins can list users, and a

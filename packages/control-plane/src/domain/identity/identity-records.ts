@@ -58,6 +58,8 @@ export type AuditRecord = {
   status: number;
   code: string | null;
   request_id: string;
+  /** Where an exec session or tunnel was, its command and its end. Never its content. */
+  detail?: string | null;
 };
 
 /** All data that the policy of the gateways contains. */

@@ -96,6 +96,8 @@ export type ApiSessionStore = Swept & {
   create(session: NewApiSession, now: number, passwordHash?: string | null): Promise<boolean>;
   /** Returns null if the session has ended or the user was deleted. */
   find(id: string, now: number): Promise<{ session: ApiSessionRecord; user: UserRecord } | null>;
+  /** Like `find`, by the stored hash of the id, which is no secret. */
+  findStored(hash: string, now: number): Promise<UserRecord | null>;
   /**
    * Replaces the refresh token by compare-and-set. `reused`: the token was not the current one, so
    * this call ended the session (RFC 9700 section 4.14.2).
@@ -119,6 +121,8 @@ export type ApiTokenStore = Swept & {
   ): Promise<ApiTokenRecord>;
   /** Returns null for a token that is unknown or expired. */
   find(hash: string, now: number): Promise<{ token: ApiTokenRecord; user: UserRecord } | null>;
+  /** Like `find`, by the id of the token. */
+  findById(id: string, now: number): Promise<{ token: ApiTokenRecord; user: UserRecord } | null>;
   /** Lists the tokens of a user, newest first. */
   list(userId: string, now: number, page: Page): Promise<Paged<ApiTokenRecord>>;
   /** Revokes a token. `userId`: only if the token belongs to this user. Throws not_found. */

@@ -14,7 +14,8 @@ export type Topic =
   | 'datasets'
   | 'events'
   | 'looks'
-  | 'log-wants';
+  | 'log-wants'
+  | 'exec';
 
 export type Changes = {
   notify(...topics: Topic[]): void;

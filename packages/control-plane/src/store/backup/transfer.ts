@@ -80,6 +80,7 @@ const TABLES = {
   log_lines: { log: true },
   container_exits: { log: true },
   log_wants: { left: true },
+  exec_sessions: { left: true },
 } satisfies Record<keyof Tables, { number?: string; left?: true; log?: true }>;
 
 type Rule = { number?: string; left?: true; log?: true };

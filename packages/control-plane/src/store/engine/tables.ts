@@ -372,6 +372,7 @@ export type Tables = {
     status: number;
     code: string | null;
     request_id: string;
+    detail: string | null;
   };
   /**
    * Answers to requests that create something, by user and request (method, path, Idempotency-Key).
@@ -602,6 +603,19 @@ export type Tables = {
     stream: RuntimeStream | null;
     position: string | null;
     expires_at: UptimeMs;
+  };
+  /** Tickets of exec sessions and tunnels. `agent_order`, `credential`, `place`: JSON. */
+  exec_sessions: {
+    id: string;
+    ticket_hash: string;
+    kind: 'exec' | 'tunnel';
+    project_id: string;
+    node_id: string;
+    agent_order: string;
+    credential: string;
+    place: string;
+    expires_at: UptimeMs;
+    used_at: UptimeMs | null;
   };
   /** How containers ended. `run`: identifies one run of one container. `lines`: JSON. */
   container_exits: {

@@ -19,6 +19,16 @@ const DIGEST_LENGTH = 64;
 export const createApiSessionStore = (db: Database): ApiSessionStore => ({
   create: (session, now, passwordHash) => createSession(db, session, now, passwordHash),
   find: (id, now) => findSession(db, id, now),
+  async findStored(hash, now) {
+    const row = await db.kysely
+      .selectFrom('api_sessions')
+      .innerJoin('users', 'users.id', 'api_sessions.user_id')
+      .selectAll('users')
+      .where('api_sessions.id', '=', hash)
+      .where('api_sessions.expires_at', '>', now)
+      .executeTakeFirst();
+    return row === undefined ? null : userOf(row);
+  },
   rotate: (id, hashes, expiresAt, now) => rotateSession(db, id, hashes, expiresAt, now),
   end: (id) => endSession(db, id),
   hashIds: () => hashIds(db),

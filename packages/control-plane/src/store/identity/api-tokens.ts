@@ -1,6 +1,7 @@
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { ApiTokenRecord } from '../../domain/identity/identity-records.ts';
 import type { ApiTokenStore } from '../../domain/identity/identity-stores.ts';
+import type { UserRecord } from '../../domain/platform/records.ts';
 import type { Database } from '../engine/database.ts';
 import { newestFirst } from '../pages.ts';
 import { removeExpired } from '../sweep.ts';
@@ -35,21 +36,8 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
     });
   },
 
-  async find(hash, now) {
-    const row = await db.kysely
-      .selectFrom('api_tokens')
-      .selectAll()
-      .where('hash', '=', hash)
-      .where('expires_at', '>', now)
-      .executeTakeFirst();
-    if (row === undefined) return null;
-    const user = await db.kysely
-      .selectFrom('users')
-      .selectAll()
-      .where('id', '=', row.user_id)
-      .executeTakeFirst();
-    return user === undefined ? null : { token: tokenOf(row), user: userOf(user) };
-  },
+  find: (hash, now) => findToken(db, { hash }, now),
+  findById: (id, now) => findToken(db, { id }, now),
 
   list(userId, now, page) {
     const query = db.kysely
@@ -70,3 +58,23 @@ export const createApiTokenStore = (db: Database): ApiTokenStore => ({
 
   sweep: (now) => removeExpired(db, 'api_tokens', now),
 });
+
+async function findToken(
+  db: Database,
+  by: { hash: string } | { id: string },
+  now: number,
+): Promise<{ token: ApiTokenRecord; user: UserRecord } | null> {
+  const row = await db.kysely
+    .selectFrom('api_tokens')
+    .selectAll()
+    .where((eb) => eb.and(by))
+    .where('expires_at', '>', now)
+    .executeTakeFirst();
+  if (row === undefined) return null;
+  const user = await db.kysely
+    .selectFrom('users')
+    .selectAll()
+    .where('id', '=', row.user_id)
+    .executeTakeFirst();
+  return user === undefined ? null : { token: tokenOf(row), user: userOf(user) };
+}

@@ -30,6 +30,8 @@ type Later =
   | 'processes'
   | 'spread'
   | 'sticky'
+  | 'allow_exec'
+  | 'exec_role'
   | 'on_node_lost';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
@@ -236,5 +238,7 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   processes: [...PROJECT_DEFAULTS.processes],
   spread: PROJECT_DEFAULTS.spread,
   sticky: PROJECT_DEFAULTS.sticky,
+  allow_exec: PROJECT_DEFAULTS.allow_exec,
+  exec_role: PROJECT_DEFAULTS.exec_role,
   on_node_lost: PROJECT_DEFAULTS.on_node_lost,
 });

@@ -19,6 +19,7 @@ const ENCODED: Encoded<Omit<ProjectRecord, 'stopped_by_person'>> = {
   domains: 'json',
   processes: 'json',
   sticky: 'flag',
+  allow_exec: 'flag',
   deletes_volumes: 'flag',
   requires: 'json',
   release_command: 'json',

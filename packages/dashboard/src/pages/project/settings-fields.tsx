@@ -2,6 +2,7 @@
 import type { Project } from '@berth/wire/project';
 import { originOf } from '../../parts/config-origin.ts';
 import { type Draft, type FieldOfForm, FORM, type FormField } from '../../parts/project-fields.ts';
+import { hasRole, useMe } from '../../parts/permissions.ts';
 import { LookStatus, useRepositoryLook } from '../../parts/repository.tsx';
 import { Columns } from '../../ui/layout.tsx';
 import { Control, type ControlProps } from './settings-control.tsx';
@@ -9,6 +10,9 @@ import { Control, type ControlProps } from './settings-control.tsx';
 /** Returns whether a control is short: short controls share a line, the others take a full line. */
 const isShort = ({ kind }: FieldOfForm): boolean =>
   kind === 'text' || kind === 'number' || kind === 'choice';
+
+/** Fields that only admins change. */
+const FOR_ADMINS: readonly FormField[] = ['allow_exec', 'exec_role'];
 
 type Proposal = Pick<ControlProps, 'suggestions' | 'onFocus' | 'onBlur' | 'help'>;
 
@@ -24,6 +28,7 @@ type SettingsFieldsProps = {
 };
 export function SettingsFields({ project, draft, onChange, errors, canLook }: SettingsFieldsProps) {
   const look = useRepositoryLook(project);
+  const isAdmin = hasRole(useMe().role, 'admin');
   const findings = look.state?.url === draft.git_url ? look.found : null;
   const ports =
     findings?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
@@ -57,12 +62,13 @@ export function SettingsFields({ project, draft, onChange, errors, canLook }: Se
       {...fromFile(field.name)}
     />
   );
-  /** Hides build arguments from a person who has no right to read them. */
-  const isVisible = ({ kind }: FieldOfForm): boolean => kind !== 'pairs' || !project.env_hidden;
+  /** Hides build arguments from a person who may not read them, and what only admins change. */
+  const isVisible = ({ kind, name }: FieldOfForm): boolean =>
+    (kind !== 'pairs' || !project.env_hidden) && (isAdmin || !FOR_ADMINS.includes(name));
   return (
     <>
       <Columns most={2} align="end">
-        {FORM.filter(isShort).map(control)}
+        {FORM.filter((field) => isShort(field) && isVisible(field)).map(control)}
       </Columns>
       <LookStatus look={look} url={draft.git_url} />
       {FORM.filter((field) => !isShort(field) && isVisible(field)).map(control)}

@@ -60,6 +60,7 @@ import { configFile } from './0075_config_file.ts';
 import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
 import { instanceFields } from './0070_instance_fields.ts';
+import { exec } from './0076_exec.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -116,5 +117,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0074_runs': runs(capabilities),
   '0075_config_file': configFile(capabilities),
   '0077_jobs': jobs(capabilities),
+  '0076_exec': exec(capabilities),
   '0078_release_command': releaseCommand(capabilities),
 });
