@@ -201,7 +201,8 @@ describe.skipIf(reason !== undefined)(
           while (!isOver) {
             const answer = await world.berth.get('shop').catch((error: unknown) => String(error));
             sent += 1;
-            if (typeof answer === 'string' || answer.status !== 200) failed.push(String(answer));
+            if (typeof answer === 'string' || answer.status !== 200)
+              failed.push(JSON.stringify(answer));
             await new Promise((resolve) => setTimeout(resolve, 20));
           }
         })();

@@ -101,12 +101,7 @@ test.each([
   ['the time limit', failedWith('command_timeout'), 'release_failed', 'it exceeded 600 s'],
   ['no image', failedWith('image_pull_failed'), 'release_failed', 'it was so'],
   ['a container that is gone', failedWith('run_lost'), 'release_unknown', 'it was so'],
-  [
-    'nonsense',
-    { status: 'completed', result: 'fine' } as TaskReport,
-    'release_failed',
-    'no result',
-  ],
+  ['nonsense', { status: 'completed', result: 'fine' }, 'release_failed', 'no result'],
 ] as const)('%s fails the deployment, and the old version serves', (_, report, code, text) => {
   const plan = reported(report);
   expect(stateOf(plan, 'd2')).toBe('failed');
@@ -158,7 +153,7 @@ describe('a newer request', () => {
     release: null,
   };
   const newer = (tasks: TaskRecord[]): Plan =>
-    request(input as never, facts({ live: [old(), next], nodes, tasks }));
+    request(input, facts({ live: [old(), next], nodes, tasks }));
 
   it('does not kill a migration', () => {
     const plan = newer([release()]);
