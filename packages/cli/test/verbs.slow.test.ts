@@ -353,7 +353,10 @@ describe('--json', () => {
     // (dataset-diff.test.ts) need versions of a dataset, the deletion of volumes a node with some
     // (e2e), `node removed` a contract-only node (contract-only.test.ts), and `domain free` a host
     // that a project gave up (domains.test.ts), `failover` a node that is silent (failover.test.ts).
+    // `exec` and `tunnel` need an agent and a container (test/e2e/exec.test.ts).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
+      'exec',
+      'tunnel',
       'domain free',
       'failover',
       'node removed',

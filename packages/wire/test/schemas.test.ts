@@ -174,9 +174,12 @@ describe('tables', () => {
       'login',
       'exchange',
       'refresh',
+      // The ticket in the request is the proof.
+      'openExec',
       'receiveHook',
       'getPackage',
       'traefikConfig',
+      'berthTomlSchema',
       'openapi',
       'healthz',
       'readyz',

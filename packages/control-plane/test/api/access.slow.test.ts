@@ -138,7 +138,9 @@ describe('routes of agents', () => {
   ];
   test.each(
     agents.flatMap((name) => strangers.map(([who, headers]) => [name, who, headers] as const)),
-  )('%s: %s gets 401', async (name, _who, headers) => {
+  )('%s: %s gets 401', async (name, who, headers) => {
+    // A minute is the window in which wrong guesses count, and all routes together exceed its limit.
+    if (who === 'no secret') api.pass(61_000);
     const reply = await send(name, { as: null, headers: headers() });
     expect([reply.status, reply.json['code']]).toEqual([401, 'agent_secret']);
   });

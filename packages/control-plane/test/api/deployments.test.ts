@@ -324,6 +324,8 @@ test('the story of a deployment is in order, and its health names settings that 
   expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([
     'requested from branch main of https://git.example.com/shop.git',
     'build assigned to worker-1',
+    'the agent of worker-1 is of an earlier version: it does not read berth.toml, so the settings ' +
+      'of the project apply; update it',
     'worker-1 took the build',
     `built and pushed as ${image}`,
     'assigned to node-1 (10.0.0.7)',
