@@ -223,7 +223,7 @@ test('the audit log is listed newest first, with filters and pages', async () =>
   ).toEqual([0]);
   const first = await stores.audit.list({}, { limit: 3, cursor: null });
   expect((await stores.audit.list({}, { limit: 3, cursor: first.next })).items).toEqual([
-    { id: first.items.at(-1)?.id === 2 ? 1 : 0, ...line() },
+    { id: first.items.at(-1)?.id === 2 ? 1 : 0, detail: null, ...line() },
   ]);
 });
 
