@@ -40,8 +40,8 @@ import { corsOrigins } from './0040_cors_origins.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
 import { missingImages } from './0042_missing_images.ts';
 import { missingVolumes } from './0043_missing_volumes.ts';
-import { gitLfs } from './0047_git_lfs.ts';
 import { startSeconds } from './0045_start_seconds.ts';
+import { gitLfs } from './0047_git_lfs.ts';
 import { rolledBack } from './0049_rolled_back.ts';
 import { nodeAddresses } from './0052_node_addresses.ts';
 import { deviceStates } from './0062_device_states.ts';
@@ -51,16 +51,16 @@ import { instances } from './0065_instances.ts';
 import { machines } from './0066_machines.ts';
 import { dataCopies } from './0067_data_copies.ts';
 import { heardAt } from './0068_heard_at.ts';
-import { stoppedByPerson } from './0073_stopped_by_person.ts';
+import { instanceFields } from './0070_instance_fields.ts';
 import { onNodeLostSet } from './0071_on_node_lost_set.ts';
 import { leaseInstances } from './0072_lease_instances.ts';
 import { addressedAt } from './0073_addressed_at.ts';
+import { stoppedByPerson } from './0073_stopped_by_person.ts';
 import { runs } from './0074_runs.ts';
 import { configFile } from './0075_config_file.ts';
+import { exec } from './0076_exec.ts';
 import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
-import { instanceFields } from './0070_instance_fields.ts';
-import { exec } from './0076_exec.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -109,14 +109,14 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0066_machines': machines(capabilities),
   '0067_data_copies': dataCopies(capabilities),
   '0068_heard_at': heardAt(),
-  '0073_stopped_by_person': stoppedByPerson(),
   '0070_instance_fields': instanceFields(capabilities),
   '0071_on_node_lost_set': onNodeLostSet(),
   '0072_lease_instances': leaseInstances(capabilities),
   '0073_addressed_at': addressedAt(),
+  '0073_stopped_by_person': stoppedByPerson(),
   '0074_runs': runs(capabilities),
   '0075_config_file': configFile(capabilities),
-  '0077_jobs': jobs(capabilities),
   '0076_exec': exec(capabilities),
+  '0077_jobs': jobs(capabilities),
   '0078_release_command': releaseCommand(capabilities),
 });
