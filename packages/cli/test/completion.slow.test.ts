@@ -104,6 +104,9 @@ describe('names of the server', () => {
       'from',
       'to',
       'file',
+      'path',
+      'command',
+      'local-port',
     ];
     const without = COMMANDS.flatMap((command) =>
       (command.args ?? [])

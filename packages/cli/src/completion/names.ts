@@ -66,6 +66,18 @@ const secrets: Source = async ({ client, projectOf, project }) => {
 const variables: Source = async ({ projectOf, project }) =>
   (await projectOf(project)).env_names.map((word) => ({ word, doc: '' }));
 
+const runs: Source = async ({ client, projectOf, project }) => {
+  const { id } = await projectOf(project);
+  const { items } = await client.call('projectRuns', { params: { id }, query: { limit: 20 } });
+  return items.map((run) => ({ word: run.id, doc: `${run.status} ${run.command.join(' ')}` }));
+};
+const jobs: Source = async ({ client, projectOf, project }) => {
+  const { id } = await projectOf(project);
+  const { items } = await client.call('listJobs', { params: { id } });
+  return items.map((job) => ({ word: job.name, doc: `${job.schedule} ${job.timezone}` }));
+};
+const nothing: Source = async () => [];
+
 /** Sources of names by `command: value` or by the value alone (an argument or an option). */
 const SOURCES: Readonly<Record<string, Source>> = {
   project: projects,
@@ -84,6 +96,10 @@ const SOURCES: Readonly<Record<string, Source>> = {
         doc: `${d.status} ${d.commit?.slice(0, 8) ?? ''}`,
       }));
   },
+  run: runs,
+  job: jobs,
+  // A new name, not one of those that are there.
+  'job add: job': nothing,
   node: nodes,
   dataset: datasets,
   '--dataset': datasets,
