@@ -16,6 +16,7 @@ import type { Failure, TaskRecord } from '../domain/platform/records.ts';
 import {
   type NewRun,
   noRun,
+  runIdOf,
   type RunEnd,
   type RunFilter,
   type RunOffer,
@@ -296,6 +297,12 @@ export async function markRunStarted(tx: Tx, taskId: string, now: number): Promi
 const withoutEnv = (payload: string): string =>
   JSON.stringify({ ...(JSON.parse(payload) as RunPayload), env: {} } satisfies RunPayload);
 
+/** Returns the run of a task; null if it was deleted with its project. */
+async function runOfTask(tx: Tx, id: string): Promise<RunRecord | null> {
+  const row = await tx.selectFrom('runs').selectAll().where('id', '=', id).executeTakeFirst();
+  return row === undefined ? null : runOf(row);
+}
+
 async function endRunTask(
   db: Database,
   taskId: string,
@@ -312,7 +319,9 @@ async function endRunTask(
       .set({ payload: withoutEnv(task.payload) })
       .where('id', '=', taskId)
       .execute();
-    const run = runOf(await runRow(tx, run_id));
+    const run = await runOfTask(tx, run_id);
+    // Its project was deleted meanwhile, and the run with it.
+    if (run === null) return task.status;
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
@@ -399,8 +408,10 @@ function loseRunTask(
   offerUntil: number,
 ): Promise<boolean> {
   return db.write(async (tx) => {
-    // The same node gets the task again: only its agent can tell whether the command started.
-    const again = why === 'lease';
+    const run = await runOfTask(tx, runIdOf(task));
+    // The same node gets the task again: only its agent can tell whether the command started. A
+    // run that was deleted with its project is over.
+    const again = why === 'lease' && run !== null;
     const set = again
       ? {
           status: 'pending' as const,
@@ -411,11 +422,9 @@ function loseRunTask(
       : lostAt(now);
     const lost = await changeOverdue(tx, isRun, { task, why, set });
     if (lost === undefined) return false;
-    const { run_id } = JSON.parse(lost.payload) as RunPayload;
-    if (again) return true;
-    const run = runOf(await runRow(tx, run_id));
+    if (again || run === null) return true;
     if (run.cancel_requested_at !== null)
-      await endRow(tx, run_id, { status: 'cancelled', reason: run.reason, error: null }, now);
+      await endRow(tx, run.id, { status: 'cancelled', reason: run.reason, error: null }, now);
     // No agent has claimed it, so the command cannot have started: another node can take it.
     else if (task.attempt === 0 && why === 'queue')
       await offerAgain(tx, { ...run, attempt: run.attempt - 1 }, now);
@@ -423,7 +432,7 @@ function loseRunTask(
     else
       await endRow(
         tx,
-        run_id,
+        run.id,
         { status: why === 'wall' ? 'failed' : 'lost', reason: null, error: LOST[why] },
         now,
       );
