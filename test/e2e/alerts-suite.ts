@@ -495,6 +495,17 @@ function alerts(rows: 'quick' | 'all'): void {
           });
       },
     );
+    await fires('a job whose schedule is not valid any more (planted)', ['BerthJobLate'], () =>
+      insert('jobs', {
+        project_id: project,
+        name: 'late',
+        schedule: 'every full moon',
+        timezone: 'UTC',
+        command: '["true"]',
+        enabled: 1,
+        next_at: old,
+      }),
+    );
     await fires(
       'a project key is wrapped by an unknown key (planted)',
       ['BerthSecretsLocked'],
