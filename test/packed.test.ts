@@ -1,7 +1,7 @@
 /** Set-up unpacks programs that lie beside the checkout. */
 import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { closeSync, existsSync, openSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -42,6 +42,15 @@ describe.skipIf(xz === undefined)(
         await unpackProgram(await pack('#!/bin/sh\necho two\n'), target, ['--version']),
       ).toBeUndefined();
       expect(execFileSync(target, { encoding: 'utf8' })).toBe('two\n');
+    });
+
+    it('that another process has open for writing for a moment is run after that', async () => {
+      const packed = await pack('#!/bin/sh\necho three\n');
+      await mkdir(join(dir, 'tools'));
+      const held = openSync(`${target}.new`, 'w');
+      setTimeout(() => closeSync(held), 500);
+      expect(await unpackProgram(packed, target, [])).toBe(undefined);
+      expect(execFileSync(target, { encoding: 'utf8' })).toBe('three\n');
     });
 
     it('that is cut off, or does not run here, leaves nothing behind and says why', async () => {

@@ -14,6 +14,7 @@ import {
   statSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { root, toolsDir } from './places.mjs';
 import { findProgram, lastLines, run } from './run.mjs';
 import { printLine, step } from './progress.mjs';
@@ -118,13 +119,29 @@ export async function unpackProgram(packed, target, check) {
     const failure = await decompress(packed, unpacked);
     if (failure !== undefined) return `cannot unpack ${packed}: ${failure}`;
     chmodSync(unpacked, 0o755);
-    const answer = await run([unpacked, ...check], { deadlineMs: 30_000 });
+    const answer = await runFresh([unpacked, ...check]);
     if (!answer.ok)
       return `${basename(packed)} does not run on this machine:\n${lastLines(answer.output, 3)}`;
     renameSync(unpacked, target);
     return undefined;
   } finally {
     rmSync(unpacked, { force: true });
+  }
+}
+
+/**
+ * Runs a program that was written just now. Where another thread starts a process at that moment,
+ * the process has the file open for an instant, and Linux runs no file that is open for writing.
+ */
+async function runFresh(argv) {
+  const deadline = performance.now() + 5000;
+  for (;;) {
+    try {
+      return await run(argv, { deadlineMs: 30_000 });
+    } catch (error) {
+      if (error.code !== 'ETXTBSY' || performance.now() > deadline) throw error;
+    }
+    await sleep(20);
   }
 }
 
