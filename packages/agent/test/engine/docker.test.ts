@@ -22,9 +22,8 @@ const SPEC: RunSpec = {
   labels: { 'berth.node': 'n' },
   mounts: [],
   network: null,
-  publishIp: undefined,
-  hostPort: 20_000,
-  containerPort: 80,
+  command: null,
+  port: { publishIp: undefined, hostPort: 20_000, containerPort: 80 },
   pidsLimit: 7,
   memoryBytes: null,
   cpus: null,
@@ -80,7 +79,7 @@ it('a container has its limits, one published port and few rights', () => {
     ...SPEC,
     memoryBytes: 1e8,
     cpus: 0.5,
-    publishIp: '::1',
+    port: { publishIp: '::1', hostPort: 20_000, containerPort: 80 },
     network: 'net-1',
   });
   expect(Env).toEqual(['PLAIN=x', 'BOTH=secret']);

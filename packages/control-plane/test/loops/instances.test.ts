@@ -16,6 +16,7 @@ const first: ScaledDeployment = {
   instance_number: 1,
   lost_since: null,
   count: 2,
+  workers: {},
   is_held: false,
 };
 
