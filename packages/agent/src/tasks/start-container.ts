@@ -193,7 +193,7 @@ async function containerSpec(
       }),
       ...secretLabels(context),
       ...defaultMemoryLabel(deps, payload),
-      ...(hasHttp(payload) ? probeLabel(payload) : {}),
+      ...probeLabel(payload),
     },
     // Programs read their port from PORT, as on other platforms. A PORT that the project sets takes
     // precedence.

@@ -74,6 +74,12 @@ it.each([
   expect(site.requests[0]?.query.get('name')).toBe('svc-a');
 });
 
+it('a process without HTTP gets no port, and its command replaces that of the image', () => {
+  const body = createBody({ ...SPEC, port: null, command: ['node', 'worker.js'] });
+  expect([body.Entrypoint, body.Cmd]).toEqual([['node'], ['worker.js']]);
+  expect([body.ExposedPorts, body.HostConfig?.PortBindings]).toEqual([undefined, undefined]);
+});
+
 it('a container has its limits, one published port and few rights', () => {
   const { Env, HostConfig, ExposedPorts } = createBody({
     ...SPEC,

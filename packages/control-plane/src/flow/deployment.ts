@@ -1279,7 +1279,6 @@ function observedDeploying(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
 function runningLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node_lost'>): void {
   nodeLost(draft, d, event);
   workersLost(draft, presentOf(draft, d), event);
-  refreshHealth(draft, d);
 }
 
 function runningDrained(draft: Draft, d: DeploymentRecord, event: EventOf<'node_drained'>): void {

@@ -13,7 +13,7 @@ import {
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
-import { nameOf } from './instance-route.ts';
+import { nameOf, refreshHealth } from './instance-route.ts';
 import { type Avoid, endTaskOf } from './instances.ts';
 import { holdOf } from './lost-instance.ts';
 import { stillHas } from './observe.ts';
@@ -170,7 +170,7 @@ export function workersLost(draft: Draft, d: DeploymentRecord, event: EventOf<'n
   const { node_id, silent = [], forced } = event;
   const { now } = draft.facts;
   const there = draft.workers(d).filter((one) => one.node_id === node_id && isWanted(one));
-  if (there.length === 0 && !draft.workers(d).some((one) => one.node_id === node_id)) return;
+  if (!draft.workers(d).some((one) => one.node_id === node_id)) return;
   const hold = holdOf(draft, d, forced);
   const name = draft.node(node_id)?.hostname ?? node_id;
   const avoid: Avoid = [...new Set([node_id, ...silent])].map((id) => ({ node_id: id, at: now }));
@@ -196,4 +196,5 @@ export function workersLost(draft: Draft, d: DeploymentRecord, event: EventOf<'n
           : `moves from ${name} to ${nameOf(draft, worker)}`;
       draft.addLine(d, 'failover', `${labelOf(worker)} ${to}; ${name} is silent`);
     }
+  refreshHealth(draft, d);
 }

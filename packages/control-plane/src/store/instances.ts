@@ -111,6 +111,8 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
   };
   if (isStoppedByPerson(project, stopped_by_person)) return [];
   const settings = settingsOf(text);
+  const workers = workersIn(settings).map(({ name }) => [name, countIn(project, name)] as const);
+  if (stopped_at !== null && workers.length === 0) return [];
   return [
     {
       id,
@@ -118,9 +120,7 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
       lost_since,
       // The containers of `web` of a project that is scaled to 0 are no instances to count.
       count: stopped_at === null ? countFor(settings, project) : null,
-      workers: Object.fromEntries(
-        workersIn(settings).map(({ name }) => [name, countIn(project, name)]),
-      ),
+      workers: Object.fromEntries(workers),
       is_held: on_node_lost === 'wait',
     },
   ];
