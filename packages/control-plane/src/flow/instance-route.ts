@@ -189,10 +189,10 @@ export function promote(
     instance_id: instance.labelled ? instance.id : null,
     instance_number: instance.number,
     lost_since: null,
-    ...(awaitsContainer(d) ? waitingFor(null) : {}),
     ...defined({ placement: instance.placement ?? undefined }),
     health: { status: 'healthy', since: now, detail: null },
   });
+  if (awaitsContainer(d)) draft.set(d, waitingFor(null));
   const why = as === null ? 'its node was deleted' : as.detail;
   draft.addLine(
     d,
