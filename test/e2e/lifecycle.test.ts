@@ -72,6 +72,34 @@ describe.skipIf(reason !== undefined)(
       expect(await prober.stop()).toMatchObject({ failed: 0, versions: [1] });
     });
 
+    it(
+      'a container that somebody removes is created again on its node',
+      async () => {
+        const { berth, engine } = world;
+        const before = await containers();
+        await engine.docker(['rm', '--force', ...before]);
+        await waitFor('visitors see version 1 again', () => answer(200, 'version 1'), {
+          deadlineMs: 120_000,
+        });
+        const [deployment] = (
+          await berth.api.call('listDeployments', {
+            query: { project_id: project.id, status: 'running' },
+          })
+        ).items;
+        const { events } = await waitFor('the deployment is healthy', async () => {
+          const d = await berth.api.call('getDeployment', { params: { id: deployment?.id ?? '' } });
+          return d.health?.status === 'healthy' && d;
+        });
+        expect(events.map(({ message }) => message)).toContainEqual(
+          expect.stringMatching(/^its container does not exist any more; it is created again on /),
+        );
+        const after = await containers();
+        expect(after).toHaveLength(1);
+        expect(before).not.toContain(after[0]);
+      },
+      3 * 60_000,
+    );
+
     it('a stopped project answers 503 with a page, keeps no container, and ignores a second stop', async () => {
       const { berth } = world;
       expect(await berth.api.call('stopProject', { params: project })).toMatchObject({

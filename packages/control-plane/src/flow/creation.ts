@@ -1,9 +1,9 @@
 /**
- * Creates the container of a version again, from its release and on its own node: it was stopped for
- * a newer version that failed, and its container does not exist any more (removed by hand or by the
- * engine).
+ * Creates the container of a version again, from its release and on its own node, because it does
+ * not exist any more (removed by hand or by the engine). The version was stopped for a newer one
+ * that failed (`restartStopped`), or it should serve (`createMissing`).
  *
- *   restartStopped: the node lists no container of it ──▶ a deploy task of the running deployment
+ *   the node lists no container of it ──▶ a deploy task of the running deployment
  *     it answers ──▶ it serves again
  *     it fails ──▶ the next list of the node tries again (flow/retry.ts)
  *
@@ -48,10 +48,7 @@ export function createAgain(draft: Draft, d: DeploymentRecord, home: NodeFact): 
   const mounts = pinnedMounts(draft, d);
   if (mounts === null) return setWaiting(draft, d, whyNoMounts(draft, d));
   const devices = takeDevicesAgain(draft, d, home);
-  if ('kind' in devices) {
-    const message = `${home.hostname} ${refusalText(devices)}`;
-    return setWaiting(draft, d, { kind: 'not_created_again', message });
-  }
+  if ('kind' in devices) return cannotCreate(draft, d, `${home.hostname} ${refusalText(devices)}`);
   // The new container has no label of an instance.
   const unlabelled = { ...d, instance_id: null };
   draft.set(d, { instance_id: null, container_id: null });
@@ -66,8 +63,7 @@ export function createAgain(draft: Draft, d: DeploymentRecord, home: NodeFact): 
   draft.addLine(
     d,
     'started_again',
-    `the newer version did not go live; the container of this one is created again on ` +
-      home.hostname,
+    `its container does not exist any more; it is created again on ${home.hostname}`,
   );
 }
 
@@ -83,9 +79,18 @@ function whyNoMounts({ facts }: Draft, d: DeploymentRecord): WaitReason {
   return { kind: 'not_created_again', message };
 }
 
+/** Records why the container cannot be created. The next list of the node tries again. */
+export const cannotCreate = (draft: Draft, d: DeploymentRecord, message: string): void =>
+  setWaiting(draft, d, { kind: 'not_created_again', message });
+
 function setWaiting(draft: Draft, d: DeploymentRecord, reason: WaitReason): void {
   if (waitsFor(d, reason)) return;
-  draft.set(d, waitingFor(reason));
+  const waiting = waitingFor(reason);
+  draft.set(d, waiting);
+  if (d.stopped_first === null)
+    draft.set(d, {
+      health: { status: 'unhealthy', since: draft.facts.now, detail: waiting.waiting },
+    });
   if (reason.kind !== 'created_again') draft.addLine(d, 'stopped_first', waitText(reason));
 }
 
@@ -123,7 +128,9 @@ export function creationEnded(
     datasets: mounted(d, event.report),
     health: { status: 'healthy', since: draft.facts.now, detail: null },
   });
-  endRetries(draft, d);
+  // If somebody removes it again soon, the next creation waits longer (flow/missing-container.ts).
+  if (d.stopped_first === null) tryLater(draft, d, 'start');
+  else endRetries(draft, d);
   const { route } = draft.facts;
   const created = presentOf(draft, d);
   if (route === null || route.deployment_id === d.id)

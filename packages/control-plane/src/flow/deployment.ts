@@ -70,6 +70,7 @@ import { creationEnded, endCreation, isCreation } from './creation.ts';
 import type { EventOf, FlowEvent } from './events.ts';
 import { failure, failureOf } from './failure.ts';
 import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
+import { createMissing } from './missing-container.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
 import {
@@ -1498,6 +1499,7 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // If the deployment moved to another node, the next report of that node decides about a restart.
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined))
     restartStopped(draft);
+  if (d.stopped_first === null) createMissing(draft, d, event);
 }
 
 /** Keeps the route: a node that does not report might still serve requests. */

@@ -3,6 +3,7 @@
  * first one, and the health `degraded`. Pure.
  */
 import { defined } from '@berth/kit/defined';
+import type { DeployPayload } from '@berth/wire/task';
 import {
   instanceName,
   type InstanceRecord,
@@ -14,6 +15,7 @@ import {
   WEB,
 } from '../domain/deployments/instance.ts';
 import { countFor } from '../domain/deployments/instance-count.ts';
+import { awaitsContainer, waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
 import { holderOfAddress, routeTo } from './route.ts';
@@ -186,6 +188,7 @@ export function promote(
   const { now, route } = draft.facts;
   const node = draft.node(instance.node_id);
   if (node === undefined || instance.host_port === null) return;
+  endFirstTask(draft, d);
   const before = draft.node(d.node_id);
   draft.removeInstance(instance.id);
   // An instance on a deleted node gets no record, because the node does not return.
@@ -217,6 +220,7 @@ export function promote(
     ...defined({ placement: instance.placement ?? undefined }),
     health: { status: 'healthy', since: now, detail: null },
   });
+  if (awaitsContainer(d)) draft.set(d, waitingFor(null));
   const why = as === null ? 'its node was deleted' : as.detail;
   draft.addLine(
     d,
@@ -228,6 +232,14 @@ export function promote(
     draft.plan.route = {
       set: withServers(draft, d, routeTo(draft, d, node, instance.host_port).set),
     };
+}
+
+/** Ends the creation of a container for the earlier first instance (flow/creation.ts). */
+function endFirstTask(draft: Draft, d: DeploymentRecord): void {
+  if (d.status !== 'running') return;
+  for (const { id, attempt, kind, payload } of draft.openTasks(d))
+    if (kind === 'deploy' && (payload as DeployPayload).instance === undefined)
+      draft.task({ id, attempt, end: 'cancelled' });
 }
 
 /** Returns the names that the containers of the instances on the node get after the switch. */

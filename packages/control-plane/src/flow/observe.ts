@@ -11,6 +11,7 @@ import { finalName } from '../domain/projects/container-name.ts';
 import { type InstanceRecord, ownLabel, WEB } from '../domain/deployments/instance.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { failingCheckOf } from '../domain/deployments/failing-check.ts';
+import { awaitsContainer, waitingFor } from '../domain/deployments/wait-reason.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { needsDevices } from '../domain/nodes/room.ts';
 import { currentCopy } from '../domain/data/volumes.ts';
@@ -27,7 +28,7 @@ import { reconcile } from './instances.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
-import { mayTry } from './retry.ts';
+import { endRetries, mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { isProjectStopped, isStopping, keepStopped, restsAsExpected } from './stop.ts';
 import { createRetireTask, removes } from './tasks.ts';
@@ -53,11 +54,15 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
   const others = [...draft.instances(d), ...draft.workers(d)];
+  const creates = isBerthAgent(draft.node(d.node_id));
+  const present = withRetries(draft, d, container);
   const { status, detail, cause } = withOthers(
     d,
-    judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival }),
+    judge(present, container, { now: draft.facts.now, retiring, holder, squatter, rival, creates }),
     others,
   );
+  if (container !== null && d.stopped_first === null && awaitsContainer(d))
+    draft.set(d, waitingFor(null));
   firstReturned(draft, d, container);
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The open retire task might still fix the drift, so keep `drifted` until that task ends.
@@ -258,7 +263,50 @@ type At = {
   holder: Container | null;
   squatter: Container | null;
   rival?: Rival | null;
+  /** A missing container is created again (flow/missing-container.ts). */
+  creates?: boolean;
 };
+
+const MISSING = 'its container is missing on its node';
+/**
+ * Time in ms after which a missing container is created again: a single list can be outdated. Further
+ * instances have the same time (flow/observed-instance.ts).
+ */
+const MISSING_MS = 10_000;
+/** Time in ms that a container must run until its removal is no repetition any more. */
+const RAN_LONG_MS = 600_000;
+
+/** Returns whether the container has been missing for so long that it must be created again. */
+export const isLongMissing = ({ facts }: Draft, d: DeploymentRecord): boolean =>
+  awaitsContainer(d) ||
+  (d.health?.status === 'unhealthy' &&
+    d.health.detail?.startsWith(MISSING) === true &&
+    facts.now - d.health.since >= MISSING_MS);
+
+/** Returns the deployment without its earlier creations if its container then ran for long. */
+function withRetries(
+  draft: Draft,
+  d: DeploymentRecord,
+  container: Container | null,
+): DeploymentRecord {
+  const { retry, health } = d;
+  const ranLong =
+    (health?.status === 'healthy' ||
+      health?.status === 'degraded' ||
+      health?.status === 'drifted') &&
+    draft.facts.now - health.since >= RAN_LONG_MS;
+  if (container !== null || retry === null || !ranLong || isStoppedFirst(d)) return d;
+  endRetries(draft, d);
+  return { ...d, retry: null };
+}
+
+function missingText({ retry }: DeploymentRecord, creates: boolean): string {
+  if (!creates) return `${MISSING}; deploy it again`;
+  return retry !== null && retry.tries > 1
+    ? `${MISSING} again: something removes it. Berth creates it again within 5 minutes`
+    : `${MISSING}; Berth creates it again`;
+}
+
 /**
  * Time in ms that an unhealthy container must run to become healthy, so that a crash loop does not
  * look healthy between two crashes.
@@ -280,10 +328,11 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   if (container === null)
     return {
       status: 'unhealthy',
-      // A version that was stopped for a newer one is created again (flow/creation.ts).
-      detail: isStoppedFirst(d)
-        ? d.waiting
-        : `its container is missing on its node; deploy it again${taken}`,
+      // It is created again, or waits for that (flow/creation.ts).
+      detail:
+        isStoppedFirst(d) || awaitsContainer(d)
+          ? d.waiting
+          : `${missingText(d, at.creates === true)}${taken}`,
     };
   if (container.state !== 'running')
     return {

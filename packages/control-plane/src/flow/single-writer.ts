@@ -164,7 +164,7 @@ const mayWrite = (node: NodeFact): WaitReason => ({
  * Returns whether the node has an open task that can affect containers, including tasks that this
  * plan creates.
  */
-const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
+export const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
   facts.tasks.some(
     (t) =>
@@ -414,7 +414,7 @@ export function canRestart(draft: Draft): boolean {
 }
 
 /** Returns why any version except this one might still run, on any node, or null. */
-function whyNotRestart(
+export function whyNotRestart(
   draft: Draft,
   { old, home }: StoppedVersion,
   removal: Removal | null,

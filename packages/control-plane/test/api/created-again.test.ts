@@ -77,3 +77,53 @@ test('its node lists no container of it: the container is created again, and the
   expect(await get(first)).toMatchObject({ waiting: null, health: { status: 'healthy' } });
   await expect(world.work(world.home, {})).rejects.toThrow('has no task');
 }, 60_000);
+
+test('somebody removes the container of a healthy version: it is created again on its node', async () => {
+  const own = await createApi();
+  try {
+    const world = await createWorld(own);
+    const list = async (containers: object[]): Promise<void> => {
+      own.pass(11_000);
+      await register(own, { hostname: 'node-1', role: 'deploy', containers });
+    };
+    const project = await createProject(own, {});
+    const id = await world.live(project);
+    const get = async () =>
+      (await own.call('getDeployment', { params: { id } })).json as {
+        status: string;
+        rest: string | null;
+        waiting: string | null;
+        health: { status: string; detail: string | null };
+        events: { message: string }[];
+      };
+    await list([]);
+    expect(await get()).toMatchObject({
+      status: 'running',
+      health: {
+        status: 'unhealthy',
+        detail: 'its container is missing on its node; Berth creates it again',
+      },
+    });
+    await expect(world.work(world.home, {})).rejects.toThrow('has no task');
+    await list([]);
+    expect((await get()).waiting).toBe(
+      'its container does not exist any more on node-1; it is created again',
+    );
+    expect(await world.work(world.home, { host_port: 32_003, container_id: 'c3' })).toMatchObject({
+      generation: 1,
+    });
+    expect(await own.stores.routes.all()).toMatchObject([{ deployment_id: id, host_port: 32_003 }]);
+    expect(await world.work(world.home, {})).toMatchObject({ keep: { deployment_id: id } });
+    const after = await get();
+    expect(after).toMatchObject({
+      status: 'running',
+      waiting: null,
+      health: { status: 'healthy' },
+    });
+    expect(after.events.map(({ message }) => message)).toContain(
+      'its container does not exist any more; it is created again on node-1',
+    );
+  } finally {
+    await own.close();
+  }
+}, 60_000);

@@ -10,7 +10,8 @@ import { isSettled, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { webCount } from '../../src/domain/deployments/instance.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
-import type { ProjectRecord } from '../../src/domain/platform/records.ts';
+import { awaitsContainer } from '../../src/domain/deployments/wait-reason.ts';
+import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { currentCopy, isStopFirst } from '../../src/domain/data/volumes.ts';
 import { needsDevices } from '../../src/domain/nodes/room.ts';
@@ -161,6 +162,7 @@ export async function run({
   world.atOnce(database.callsAtOnce);
   const isScaled = scaleChance.chance(scales);
   const deviceChance = createRandom(seed + 4_000_003);
+  const removalChance = createRandom(seed + 5_000_003);
   const hasDevices = isScaled && deviceChance.chance(devices);
   /** Shorter or longer than the offline time. */
   const failoverMs = isScaled ? scaleChance.pick([12_000, 30_000]) : null;
@@ -220,6 +222,7 @@ export async function run({
     const isDoubled = doubling !== 'none';
     const moving: Moving = new Map();
     const agents: Agent[] = [];
+    const contractOnly = new Set<Agent>();
     const twins: Agent[] = [];
     const doubles: Agent[] = [];
     let heir: Heir | null = null;
@@ -255,7 +258,9 @@ export async function run({
         devices: hasDevices && role === 'deploy' ? deviceChance.int(1, 3) : 0,
         forge,
       };
-      agents.push((contract ? createContractAgent : createAgent)(parts));
+      const agent = (contract ? createContractAgent : createAgent)(parts);
+      agents.push(agent);
+      if (contract) contractOnly.add(agent);
       if (!contract && role === 'builder') twins.push(createAgent(parts));
       if (hostname === 'node-1' && !isDoubled && random.chance(0.3)) {
         const next = createEngine(
@@ -320,6 +325,10 @@ export async function run({
         losses,
         zeros,
         devices: hasDevices ? deviceChance : null,
+        // A contract-only agent does not report what is missing.
+        removals: removalChance.chance(0.5)
+          ? { chance: removalChance, from: agents.filter((one) => !contractOnly.has(one)) }
+          : null,
       });
       let isPrepared = false;
       void scaling.prepare().then(() => (isPrepared = true));
@@ -478,6 +487,13 @@ export async function run({
       simulatedMs: world.now() - START,
     };
 
+    /** Returns whether a person removed the container, and it is not created again yet. */
+    function isMissing(d: DeploymentRecord): boolean {
+      return (
+        awaitsContainer(d) || d.health?.detail?.startsWith('its container is missing') === true
+      );
+    }
+
     /** Returns how many instances each running project wants, and whether they serve. */
     async function wanted(stores: AllStores): Promise<Wanted[]> {
       // A deletion can get lost with its control plane. People forget the project anyway.
@@ -505,10 +521,16 @@ export async function run({
         const count = isStopFirst(d.settings) ? 1 : webCount(project);
         const isThere =
           d.lost_since === null &&
+          !isMissing(d) &&
           others.length === count - 1 &&
           others.every(({ state }) => state === 'serving');
         // Other projects can have all devices.
-        const canHave = isAble && !needsDevices(d.settings);
+        // A version that writes waits for its node. A machine that was renamed is another node.
+        const home = nodes.find((node) => node.id === d.node_id);
+        const waits =
+          isStopFirst(d.settings) &&
+          (home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
+        const canHave = isAble && !waits && !needsDevices(d.settings);
         all.push({ project: project.id, deployment: id, count, isAble: canHave, isThere });
       }
       return all;

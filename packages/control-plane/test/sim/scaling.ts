@@ -1,6 +1,6 @@
 /**
- * People who scale projects while everything else happens, and machines that are silent for longer
- * than FAILOVER_AFTER. Only some runs have them. A source of chance of its own leaves the other
+ * People who scale projects and remove containers by hand while everything else happens, and
+ * machines that are silent for longer than FAILOVER_AFTER. Only some runs have them. A source of chance of its own leaves the other
  * decisions of the seed as they are.
  */
 import type { History } from '@berth/testbed/history';
@@ -42,6 +42,8 @@ export function createScaling(deps: {
   zeros: number;
   /** Decides which projects require devices; null: none does. */
   devices: Random | null;
+  /** Decides which containers of these machines a person removes by hand; null: none. */
+  removals: { chance: Random; from: readonly Agent[] } | null;
 }): Scaling {
   const { world, history, controlPlane, network, agents, projects, random, silentMs, zeros } = deps;
   const drain_ms = deps.drainSeconds * 1_000;
@@ -113,6 +115,16 @@ export function createScaling(deps: {
     }
   }
 
+  /** A person removes a container with `docker rm -f`, now and then the same one twice. */
+  function removeByHand(chance: Random, from: readonly Agent[]): void {
+    const up = from.filter(({ role, engine }) => role === 'deploy' && engine.up);
+    const all = up.flatMap(({ engine }) =>
+      engine.list().flatMap((c) => (c.running && c.stays ? [{ engine, id: c.id }] : [])),
+    );
+    const one = chance.maybe(all);
+    if (one !== undefined) one.engine.remove(one.id, 'hand');
+  }
+
   return {
     async prepare() {
       for (const project of projects.keys()) {
@@ -127,6 +139,11 @@ export function createScaling(deps: {
           const project = random.maybe([...projects.keys()]);
           if (project !== undefined) scale(project).catch(ignoreErrors);
         });
+      const { removals } = deps;
+      if (removals === null) return;
+      const { chance, from } = removals;
+      for (let t = chance.int(0, 20_000); t < forMs; t += chance.int(5_000, 40_000))
+        world.after(t, life, () => removeByHand(chance, from));
     },
     end() {
       life.alive = false;

@@ -241,13 +241,26 @@ function checkRoutesTo(
       );
 }
 
+/** Time in ms in which a list shows what a person did, with the drain of another instance. */
+const UNSEEN_MS = 30_000;
+
 /** Finds a deployment that still runs afterwards without another container. */
 function checkStillNeeded(
-  { reads, broken }: HistoryFacts,
+  { all, reads, broken }: HistoryFacts,
   overview: Overview,
   seen: Seen,
   e: Container,
 ): void {
+  // Berth counted on another container, which a person removed and no list has shown as gone yet.
+  const isUnseen = all('container').some(
+    (c) =>
+      c.cause === 'hand' &&
+      c.deployment === e.deployment &&
+      c.change === 'stopped' &&
+      c.at <= e.at &&
+      e.at - c.at < UNSEEN_MS,
+  );
+  if (isUnseen) return;
   // A container that is removed because its report came too late, and then starts again, is no
   // loss.
   const again = overview.starts.get(e.deployment)?.find((s) => s.at > e.at)?.at ?? Infinity;

@@ -139,6 +139,13 @@ const ownFields = (reason: WaitReason): [string, unknown][] =>
     .filter(([field]) => !['because', 'refusals', 'since'].includes(field))
     .sort(([a], [b]) => (a < b ? -1 : 1));
 
+/** Returns whether the deployment waits for its container, which does not exist any more. */
+export function awaitsContainer(d: Waiting): boolean {
+  const reason = waitReasonOf(d);
+  if (reason?.kind === 'retire_failed') return reason.action === 'create';
+  return reason?.kind === 'created_again' || reason?.kind === 'not_created_again';
+}
+
 type Waiting = { waiting: string | null; waiting_reason: WaitReason | null };
 
 /**
