@@ -69,7 +69,7 @@ describe.skipIf(reason !== undefined)(
         { deadlineMs: 60_000 },
       );
     const patch = (body: object): Promise<Project> =>
-      api().call('patchProject', { params: project, body: body as never });
+      api().call('patchProject', { params: project, body });
     const deployed = async (): Promise<Deployment> =>
       world.berth.settled(await world.berth.deploy(project));
     const story = async ({ id }: Deployment): Promise<string> =>
