@@ -8,6 +8,7 @@
  *
  * Pure.
  */
+import { webSettings } from '../domain/projects/processes.ts';
 import { defined } from '@berth/kit/defined';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { RoomEnds } from '../domain/deployments/wait-reason.ts';
@@ -80,7 +81,7 @@ function endingOf(draft: Draft): readonly Ending[] {
       .instances({ id: deployment_id })
       .filter(({ state }) => state === 'draining')
       .flatMap(({ id, labelled, number, node_id }) => {
-        const bytes = settings.memory_bytes ?? 0;
+        const bytes = webSettings(settings).memory_bytes ?? 0;
         const instance_id = labelled ? id : null;
         const of = { project_id, deployment_id, generation, instance_id, number };
         return node_id === null ? [] : [{ ...of, node_id, containers: 1, bytes }];
