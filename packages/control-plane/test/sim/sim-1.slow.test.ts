@@ -28,7 +28,7 @@ it.each([13, 48, 55, 7, 19, 27, 418, 404])(
   },
 );
 
-/** What people, agents and proxies do; the invariants compare these events. */
+/** Events of people, agents and proxies, which the invariants compare. */
 const EVENTS: readonly Happening['type'][] = [
   'accepted',
   'addressed',
