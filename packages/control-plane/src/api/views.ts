@@ -34,7 +34,7 @@ import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
-import { allInstances, type InstanceRecord } from '../domain/deployments/instance.ts';
+import { allInstances, type InstanceRecord, WEB } from '../domain/deployments/instance.ts';
 import { restOf } from '../domain/deployments/rest.ts';
 import type { DatasetPin } from '../domain/data/data-copies.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
@@ -253,7 +253,8 @@ const instanceView = (
   id,
   process,
   number,
-  state,
+  // An instance without HTTP serves no requests.
+  state: state === 'serving' && process !== WEB ? 'up' : state,
   node_id,
   node_name: nodes.get(node_id ?? '')?.hostname ?? null,
   host_ip: nodes.get(node_id ?? '')?.host_ip ?? null,

@@ -265,8 +265,8 @@ function counted(
   present: ProjectSettings['processes'],
   counts: Scale | undefined,
 ): ProjectSettings['processes'] | undefined {
-  if (counts === undefined) return given?.map(({ name, count = 1 }) => ({ name, count }));
-  return present.map(({ name, count = 1 }) => ({ name, count: counts[name] ?? count }));
+  if (counts === undefined) return given?.map((one) => ({ ...one, count: one.count ?? 1 }));
+  return present.map((one) => ({ ...one, count: counts[one.name] ?? one.count ?? 1 }));
 }
 
 /** Starts or ends instances now. The loop `instances` repeats it after a failure. */
