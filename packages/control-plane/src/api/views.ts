@@ -45,6 +45,7 @@ import type {
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
 import { withConfig } from '../domain/projects/config-file.ts';
+import { countIn } from '../domain/projects/processes.ts';
 import type { ConfiguredRelease } from '../domain/projects/project-store.ts';
 import { labelsOfNode } from '../domain/nodes/machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -98,6 +99,7 @@ export function projectView(
     flow_version: _v,
     secrets_version: _s,
     last_generation: _g,
+    scaled: _counts,
     deleting_at,
     stopped_at,
     ...rest
@@ -107,6 +109,7 @@ export function projectView(
   const env_names = Object.keys(env).sort();
   return {
     ...shown,
+    processes: p.processes.map((one) => ({ ...one, count: countIn(p, one) })),
     ...defined({ env: hidden ? undefined : env, build_args: hidden ? undefined : build_args }),
     env_names,
     build_arg_names: Object.keys(build_args).sort(),

@@ -77,8 +77,8 @@ const workersOf = (
  * Returns how many instances of the process the version should have now. A project that rests
  * because the count of `web` is 0 keeps its workers; one that a person stopped has none.
  */
-const wantedOf = (draft: Draft, { name }: Process): number =>
-  isProjectStopped(draft) && isStoppedByPerson(draft) ? 0 : countIn(draft.facts.project, name);
+const wantedOf = (draft: Draft, process: Process): number =>
+  isProjectStopped(draft) && isStoppedByPerson(draft) ? 0 : countIn(draft.facts.project, process);
 
 const runningOf = ({ facts }: Draft, d: DeploymentRecord): DeploymentRecord | undefined =>
   facts.live.find((o) => o.status === 'running' && o.id !== d.id);

@@ -11,7 +11,7 @@ import type {
 import { countIn, workersIn } from '../domain/projects/processes.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import type { Page, Paged } from '../domain/platform/page.ts';
-import type { ProjectSettings, RouteServer } from '../domain/platform/records.ts';
+import type { ProjectRecord, ProjectSettings, RouteServer } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { keyAfter, paged } from './pages.ts';
@@ -60,6 +60,7 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
         'deployments.lost_since',
         'projects.processes',
         'projects.on_node_lost',
+        'projects.scaled',
         'projects.stopped_at',
         'projects.stopped_by_person',
       ])
@@ -68,6 +69,7 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
       .where((eb) =>
         eb.or([
           eb('projects.processes', '!=', JSON.stringify(PROJECT_DEFAULTS.processes)),
+          eb('deployments.config', 'is not', null),
           eb('projects.id', 'in', eb.selectFrom('instances').select('instances.project_id')),
         ]),
       )
@@ -99,7 +101,10 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
 });
 
 type ScaledRow = Pick<Row<'deployments'>, 'id' | 'settings' | 'instance_number' | 'lost_since'> &
-  Pick<Row<'projects'>, 'processes' | 'on_node_lost' | 'stopped_at' | 'stopped_by_person'>;
+  Pick<
+    Row<'projects'>,
+    'processes' | 'on_node_lost' | 'scaled' | 'stopped_at' | 'stopped_by_person'
+  >;
 
 /** Returns the counts of a deployment; empty if a person stopped its project. */
 function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
@@ -107,11 +112,12 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
   const { id, instance_number, lost_since } = row;
   const project = {
     processes: JSON.parse(json) as ProjectSettings['processes'],
+    scaled: JSON.parse(row.scaled) as ProjectRecord['scaled'],
     stopped_at,
   };
   if (isStoppedByPerson(project, stopped_by_person)) return [];
   const settings = settingsOf(text);
-  const workers = workersIn(settings).map(({ name }) => [name, countIn(project, name)] as const);
+  const workers = workersIn(settings).map((one) => [one.name, countIn(project, one)] as const);
   if (stopped_at !== null && workers.length === 0) return [];
   return [
     {

@@ -71,6 +71,7 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   secrets_version: 0,
   replace_set: false,
   on_node_lost_set: false,
+  scaled: {},
   last_generation: 2,
   deleting_at: null,
   deletes_volumes: false,

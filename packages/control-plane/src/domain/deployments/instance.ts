@@ -45,10 +45,6 @@ export type InstanceRecord = {
 /** Changes of a plan. */
 export type InstanceChange = { put: InstanceRecord } | { remove: string };
 
-/** Returns how many `web` instances should run. */
-export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): number =>
-  processes.find(({ name }) => name === WEB)?.count ?? 1;
-
 /** Returns the label of the container of the first instance; null if it has no such label. */
 export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null => d.instance_id;
 

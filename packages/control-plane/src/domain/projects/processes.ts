@@ -13,9 +13,30 @@ export const workersIn = ({ processes }: WithProcesses): Process[] =>
 export const processIn = ({ processes }: WithProcesses, name: string): Process | undefined =>
   processes.find((one) => one.name === name);
 
-/** Returns how many instances of the process should run, by the project; 1 if it says nothing. */
-export const countIn = (project: WithProcesses, name: string): number =>
-  processIn(project, name)?.count ?? 1;
+/** Processes and the counts that people set, by name of the process. */
+export type Counted = WithProcesses & { scaled: Readonly<Record<string, number>> };
+
+/**
+ * Returns how many instances of a process of a release should run: as many as a person set, else as
+ * the list of the project says, else as its file says.
+ */
+export function countIn(project: Counted, { name, count = 1 }: Process): number {
+  const listed = processIn(project, name)?.count;
+  // Each project has this count from the beginning, without a person.
+  const isDefault = name === WEB && listed === 1;
+  return project.scaled[name] ?? (isDefault ? count : (listed ?? count));
+}
+
+/** Returns the counts that people set, after a change of the list. */
+export function scaledAfter(
+  { scaled }: Pick<Counted, 'scaled'>,
+  given: readonly Process[],
+): Record<string, number> {
+  const names = given.map(({ name }) => name);
+  const kept = Object.entries(scaled).filter(([name]) => !names.includes(name));
+  const set = given.flatMap(({ name, count }) => (count === undefined ? [] : [[name, count]]));
+  return Object.fromEntries([...kept, ...set]) as Record<string, number>;
+}
 
 /** Returns how instances of a process without HTTP are replaced. */
 export const replaceOf = ({ replace }: Process): ReplaceMode => replace ?? 'recreate';
