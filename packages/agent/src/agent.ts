@@ -11,7 +11,7 @@ import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
-import { CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_INSTANCES, CAN_PROCESSES } from '@berth/wire/task';
 import { CAN_RUN } from '@berth/wire/run-payload';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import { CAN_EXEC, EXEC_ALLOWED } from '@berth/wire/exec';
@@ -35,6 +35,7 @@ import { watchContainers } from './engine/observe.ts';
 import { createParts, type AgentParts } from './parts.ts';
 import { type Readiness, readinessOf } from './link/readiness.ts';
 import { reconcile } from './engine/reconcile.ts';
+import { createRestarts } from './engine/restarts.ts';
 import { startRegistrationLoop } from './link/registration-loop.ts';
 import { AGENT_VERSION, createRegistration, type Registration } from './link/registration.ts';
 import {
@@ -450,12 +451,15 @@ function createNodeRegistration(
   parts: AgentParts,
   log: Logger,
 ): Registration {
+  const restarts = createRestarts();
   return createRegistration({
     client: parts.client,
+    restarts,
     list: parts.listContainers,
     onSeen(containers) {
       parts.exits.seen(containers);
       parts.runningProbe?.seen(containers);
+      restarts.seen(containers);
     },
     ids: parts.ids,
     revive: parts.revival.revive,
@@ -469,7 +473,7 @@ function createNodeRegistration(
     neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
-      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, BEAT, CAN_RUN] : []),
+      ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, CAN_PROCESSES, BEAT, CAN_RUN] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC] : []),

@@ -53,6 +53,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     stop_grace_seconds: 10,
     replace: 'rolling',
     processes: [{ name: 'web', count: 1 }],
+    settle_seconds: 5,
     spread: 'nodes',
     sticky: false,
     on_node_lost: 'move',

@@ -26,9 +26,14 @@ import {
   HealthPath,
   MemoryBytes,
   Port,
+  Process,
+  PROCESS_FIELDS,
+  ProcessName,
   RepoPath,
+  SettleSeconds,
   StopGraceSeconds,
   WatchPath,
+  WEB,
 } from './project.ts';
 import { type FindLine, linesIn } from './toml-lines.ts';
 
@@ -42,6 +47,12 @@ const build = {
   build_args: BuildArgs,
   watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
 };
+/** A process in the file; its name is that of its table. */
+const FileProcess = Type.Object(Type.Partial(Type.Object(PROCESS_FIELDS)).properties, {
+  ...strict,
+  description: 'a process of the project; `count` is the first value only',
+});
+const MAX_PROCESSES = 20;
 /** Keys at the top of the file. A new setting is one line here, and one in FILE_SETTINGS. */
 const plain = {
   container_port: Port,
@@ -52,6 +63,7 @@ const plain = {
   requires: Requires,
   drain_seconds: DrainSeconds,
   stop_grace_seconds: StopGraceSeconds,
+  settle_seconds: SettleSeconds,
   env: Env,
 };
 export const BerthToml = Type.Object(
@@ -63,13 +75,22 @@ export const BerthToml = Type.Object(
         description: 'how the image is built',
       }),
     ),
+    processes: Type.Optional(
+      Type.Record(ProcessName, FileProcess, {
+        ...strict,
+        maxProperties: MAX_PROCESSES,
+        description: 'the ways to start the image, by name',
+      }),
+    ),
   },
   { ...strict, title: 'berth.toml', description: 'settings of a Berth project in its repository' },
 );
 export type BerthToml = Static<typeof BerthToml>;
 
 /** Fields of the project that a file can set. */
-const FILE_SETTINGS = Type.Partial(Type.Object({ ...plain, ...build }));
+const FILE_SETTINGS = Type.Partial(
+  Type.Object({ ...plain, ...build, processes: Type.Array(Process) }),
+);
 export type FileSettings = Static<typeof FILE_SETTINGS>;
 const BUILD_FIELDS = Object.keys(build);
 
@@ -94,7 +115,7 @@ export type ParsedToml =
   | { problems: ConfigProblem[] };
 
 /** Keys that other versions of Berth read. */
-const LATER = ['processes', 'jobs', 'settle_seconds'];
+const LATER = ['jobs'];
 /** Settings that a commit must not change. */
 const ONLY_IN_PROJECT = [
   'name',
@@ -132,14 +153,21 @@ export function parseBerthToml(text: string): ParsedToml {
     .map(({ path, ...problem }) => ({ ...problem, line: lineOf(path), key: fieldName(path) }));
   if (problems.length > 0)
     return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
-  const { build: ofBuild = {}, ...top } = document as BerthToml;
-  const settings: FileSettings = { ...top, ...ofBuild };
+  const { build: ofBuild = {}, processes, ...top } = document as BerthToml;
+  const settings: FileSettings = {
+    ...top,
+    ...ofBuild,
+    ...defined({ processes: processes === undefined ? undefined : listOfProcesses(processes) }),
+  };
   const broken = brokenRules(settings).map(({ field, ...problem }) =>
     atKey(lineOf, field, problem),
   );
   if (broken.length > 0) return { problems: broken };
   return { settings, keys: keysOf(settings) };
 }
+
+const listOfProcesses = (tables: Record<string, Omit<Process, 'name'>>): Process[] =>
+  Object.entries(tables).map(([name, fields]) => ({ name, ...fields }));
 
 /** Checks the rules that the schema cannot express and that need nothing but the file. */
 const brokenRules = ({
@@ -233,6 +261,13 @@ function unknownKey(table: readonly string[], name: string): { rule: string; mes
   const rule = 'unknown_key';
   if (last === 'labels' || last === 'devices')
     return { rule, message: `is not a valid name for ${table.join('.')}` };
+  if (last === 'processes')
+    return {
+      rule,
+      message:
+        'is not a valid name of a process: use lower-case letters, digits and hyphens, at most 20 ' +
+        'characters',
+    };
   if (table.length > 0) return { rule, message: `is not a key of [${table.join('.')}]` };
   if (LATER.includes(name))
     return { rule: 'later', message: 'is not read from berth.toml by this version of Berth' };
@@ -244,7 +279,7 @@ function unknownKey(table: readonly string[], name: string): { rule: string; mes
         'set it in the project',
     };
   if (BUILD_FIELDS.includes(name)) return { rule, message: 'belongs to the table [build]' };
-  const keys = [...Object.keys(plain), 'build'].join(', ');
+  const keys = [...Object.keys(plain), 'processes', 'build'].join(', ');
   return { rule, message: `is not a key of berth.toml; its keys are ${keys}` };
 }
 
@@ -287,8 +322,21 @@ export function berthToml(settings: { readonly [K in keyof FileSettings]?: unkno
   const ofBuild = pick(BUILD_FIELDS);
   return stringify({
     ...pick(Object.keys(plain)),
+    ...defined({ processes: tablesOf(settings.processes) }),
     ...defined({ build: Object.keys(ofBuild).length === 0 ? undefined : ofBuild }),
   });
+}
+
+/** Returns the tables of the processes, without what is null; undefined if only `web` has nothing. */
+function tablesOf(processes: unknown): Record<string, unknown> | undefined {
+  if (!Array.isArray(processes)) return undefined;
+  const tables = (processes as Process[]).map(({ name, ...fields }): [string, object] => [
+    name,
+    Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null)),
+  ]);
+  const isPlain = ([name, fields]: [string, object]): boolean =>
+    name === WEB && JSON.stringify(fields) === JSON.stringify({ count: 1 });
+  return tables.every(isPlain) ? undefined : Object.fromEntries(tables);
 }
 
 /** The JSON Schema of the file, for editors. */

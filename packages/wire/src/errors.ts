@@ -181,6 +181,7 @@ export const FAILURES = {
   ports_exhausted: 'The node has no free host port for the container',
   container_start_failed: 'The container could not be started',
   container_exited: 'The container exited unexpectedly',
+  process_exited: 'A process of the project exited before it counted as started',
   container_name_taken: 'Another container on the node already has this name',
   container_not_listening: 'The container does not listen on any port',
   container_wrong_port: 'The container does not listen on the port that the project configures',
@@ -325,6 +326,9 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
     'read the error of the engine in the message, and correct the image or the settings of the ' +
     'project',
   container_exited: 'read the last lines of the application in the log, and check its variables',
+  process_exited:
+    'read the last lines of the process in the log, and check its command and variables; raise ' +
+    'memory_bytes if it ran out of memory',
   container_name_taken: 'rename or remove the foreign container that the message names',
   container_not_listening:
     'let the application listen on container_port, or raise start_seconds of the project for a ' +

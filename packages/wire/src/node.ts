@@ -62,6 +62,12 @@ export const ObservedContainer = Type.Object({
   ),
   out_of_memory: Type.Optional(Type.Boolean()),
   started_at: Type.Optional(orNull(Time)),
+  restarts: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      description: 'how often the engine restarted it in the last ten minutes; absent: never',
+    }),
+  ),
   memory_bytes: Type.Optional(orNull(Type.Integer())),
   cpus: Type.Optional(orNull(Type.Number())),
   health: Type.Optional(ObservedHealth),

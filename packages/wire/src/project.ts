@@ -126,21 +126,55 @@ export const MemoryBytes = Type.Integer({
   maximum: 1_099_511_627_776_000,
   description: 'at least 6 MiB, the minimum of the container engine',
 });
+export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 /** Maximum number of instances of one process. */
 export const MAX_COUNT = 50;
 export const Count = Type.Integer({ minimum: 0, maximum: MAX_COUNT });
+/** Name of the process that serves HTTP. */
+export const WEB = 'web';
+/** Fields of a process beside its name. */
+export const PROCESS_FIELDS = {
+  count: Type.Optional(Count),
+  command: Type.Optional(
+    orNull(
+      Type.Unsafe<string[]>({
+        ...Command,
+        description: 'replaces ENTRYPOINT and CMD of the image; null: those of the image',
+      }),
+    ),
+  ),
+  memory_bytes: Type.Optional(
+    orNull({ ...MemoryBytes, description: 'null: the limit of the project' }),
+  ),
+  cpus: Type.Optional(orNull({ ...Cpus, description: 'null: the limit of the project' })),
+  replace: Type.Optional(
+    orNull({
+      ...literals(REPLACE_MODES),
+      description:
+        '`rolling`: new instances start before the old ones stop; `recreate`: after that. Null: ' +
+        '`replace` of the project for `web`, `recreate` for others',
+    }),
+  ),
+  health_path: Type.Optional(
+    orNull({ ...HealthPath, description: 'of `web` only; null: that of the project' }),
+  ),
+};
+export const ProcessName = Type.String({
+  pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$',
+  minLength: 1,
+  maxLength: 20,
+});
 /** One way to start the image of a project. `count` takes effect at once. */
 export const Process = Type.Object(
-  {
-    name: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$', minLength: 1, maxLength: 20 }),
-    count: Type.Optional(Count),
-  },
+  { name: ProcessName, ...PROCESS_FIELDS },
   { additionalProperties: false },
 );
 export type Process = Static<typeof Process>;
+/** Seconds after which a container without HTTP counts as started. */
+export const SettleSeconds = Type.Integer({ minimum: 0, maximum: 600 });
 /** Returns whether no container of the project runs because its count is 0. */
 export const isScaledToZero = ({ processes }: { processes: readonly Process[] }): boolean =>
-  processes.find(({ name }) => name === 'web')?.count === 0;
+  processes.find(({ name }) => name === WEB)?.count === 0;
 /** Returns whether a stopped project rests because its count is 0, and no person stopped it. */
 export const restsAtZero = (project: {
   processes: readonly Process[];
@@ -161,7 +195,6 @@ export const SPREAD = ['nodes', 'pack'] as const;
 export const ON_NODE_LOST = ['move', 'wait'] as const;
 /** The lowest role in the project that may use exec and tunnels. */
 export const EXEC_ROLES = ['admin', 'developer'] as const;
-export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 /** Time limit in seconds for a new container to answer its probe. */
@@ -209,8 +242,14 @@ const settable = {
   processes: Type.Array(Process, {
     minItems: 1,
     maxItems: 20,
-    description: 'how many instances run; `count` takes effect at once',
+    description:
+      'the ways to start the image, and how many instances of each run; `count` takes effect at ' +
+      'once',
   }),
+  settle_seconds: {
+    ...SettleSeconds,
+    description: 'a process without HTTP has started when it runs for so many seconds',
+  },
   spread: literals(SPREAD),
   sticky: Type.Boolean({
     description: 'true: a cookie keeps a visitor on one instance, from two servers on',
@@ -266,7 +305,8 @@ export const PROJECT_DEFAULTS = {
   release_timeout_seconds: 600,
   memory_bytes: null,
   cpus: null,
-  processes: [{ name: 'web', count: 1 }],
+  processes: [{ name: WEB, count: 1 }],
+  settle_seconds: 5,
   spread: 'nodes',
   sticky: false,
   on_node_lost: 'move',

@@ -95,6 +95,9 @@ export type ConfigFileAnswer = Static<typeof ConfigFileAnswer>;
 /** Capability of an agent that can run several instances of a deployment. */
 export const CAN_INSTANCES = 'instances';
 
+/** Capability of an agent that can run a command instead of that of the image, without a port. */
+export const CAN_PROCESSES = 'processes';
+
 /**
  * Payload of a `deploy` task: run `image` (by digest if known) as `container_name`, beside the
  * container that serves now; probe it; report its host port. A contract-only agent reads
@@ -124,6 +127,21 @@ export const DeployPayload = Type.Object({
           '`instances`',
       },
     ),
+  ),
+  command: Type.Optional(
+    Type.Array(Type.String(), {
+      description:
+        'replaces ENTRYPOINT and CMD of the image; sent only to agents with the capability ' +
+        '`processes`',
+    }),
+  ),
+  settle_seconds: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      description:
+        'of a process without HTTP: its container gets no port, and has started when it runs for ' +
+        'so many seconds; sent only to agents with the capability `processes`',
+    }),
   ),
   replace: literals(REPLACE_MODES),
   /**
@@ -187,7 +205,17 @@ export const RetirePayload = Type.Object({
       reason: Type.String(),
     }),
   ),
-  stop: Type.Optional(Type.Array(Type.Object({ deployment_id: Id, reason: Type.String() }))),
+  stop: Type.Optional(
+    Type.Array(
+      Type.Object({
+        deployment_id: Id,
+        instance_id: Type.Optional(
+          orNull({ ...Id, description: 'limits the stop, as in `remove`' }),
+        ),
+        reason: Type.String(),
+      }),
+    ),
+  ),
   start: Type.Optional(orNull(Id)),
   keep: orNull(
     Type.Object({ deployment_id: Id, name: Type.String({ description: 'svc-{domain_prefix}' }) }),

@@ -179,6 +179,7 @@ export const INSTANCE_STATES = [
   'waiting',
   'starting',
   'serving',
+  'up',
   'unhealthy',
   'lost',
   'draining',

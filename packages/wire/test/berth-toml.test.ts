@@ -61,6 +61,22 @@ describe('parseBerthToml', () => {
     expect(parseBerthToml('')).toEqual({ settings: {}, keys: [] });
   });
 
+  it('returns processes as a list, and writes them as tables', () => {
+    const text = '[processes.web]\nmemory_bytes = 67_108_864\n[processes.worker]\ncommand = ["w"]';
+    const processes = [
+      { name: 'web', memory_bytes: 67_108_864 },
+      { name: 'worker', command: ['w'] },
+    ];
+    const parsed = parseBerthToml(text);
+    expect(parsed).toEqual({ settings: { processes }, keys: ['processes'] });
+    const stored = processes.map((one) => ({ ...one, count: 1, replace: null }));
+    expect(parseBerthToml(berthToml({ processes: stored }))).toEqual({
+      settings: { processes: processes.map((one) => ({ ...one, count: 1 })) },
+      keys: ['processes'],
+    });
+    expect(berthToml({ processes: [{ name: 'web', count: 1 }] })).not.toContain('processes');
+  });
+
   test.each([
     ['health_path = "no"', 'line 1: health_path must begin with “/” and contain no spaces'],
     ['\n\ncontainer_port = 99999', 'line 3: container_port must be at most 65535'],
@@ -79,7 +95,14 @@ describe('parseBerthToml', () => {
     ['name = "shop"', 'line 1: name cannot be set by a file of the repository'],
     ['volumes = []', 'line 1: volumes cannot be set by a file of the repository'],
     ['[jobs.report]\nschedule = "@daily"', 'line 1: jobs is not read from berth.toml by this ver'],
-    ['[processes.worker]\ncount = 2', 'line 1: processes is not read from berth.toml by this'],
+    ['[processes.worker]\ncount = 99', 'line 2: processes.worker.count must be at most 50'],
+    ['[processes.worker]\ncommand = "a"', 'line 2: processes.worker.command must be a list'],
+    [
+      '[processes.worker]\nport = 1',
+      'line 2: processes.worker.port is not a key of [processes.worker]',
+    ],
+    ['[processes.Worker]\ncount = 1', 'line 1: processes.Worker is not a valid name of a process'],
+    ['settle_seconds = 601', 'line 1: settle_seconds must be at most 600'],
     ['release_command = "a"', 'line 1: release_command must be a list'],
     ['cpus = 1\ncpus = 2', 'line 2: trying to redefine an already defined table or value'],
     ['\nhealth_path = ', 'line 2: invalid value'],

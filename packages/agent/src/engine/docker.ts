@@ -76,8 +76,15 @@ export type ContainerSpec = {
   logMaxSize: string;
   logMaxFiles: number;
 };
-/** A container that serves on a port. */
+/**
+ * A container of a deployment. `command` replaces ENTRYPOINT and CMD of the image; null: those of
+ * the image. `port` is null for a process without HTTP.
+ */
 export type RunSpec = ContainerSpec & {
+  command: readonly string[] | null;
+  port: PublishedPort | null;
+};
+export type PublishedPort = {
   containerPort: number;
   publishIp: string | undefined;
   hostPort: number;

@@ -95,16 +95,17 @@ function startFailure(error: unknown): unknown {
 }
 
 /** Returns the request body. Exported for tests. */
-export function createBody(spec: RunSpec): CreateBody {
-  const port = `${spec.containerPort}/tcp`;
-  const body = containerBody(spec);
+export function createBody({ port, command, ...spec }: RunSpec): CreateBody {
+  const body = command === null ? containerBody(spec) : commandBody({ ...spec, command });
+  if (port === null) return body;
+  const name = `${port.containerPort}/tcp`;
   return {
     ...body,
-    ExposedPorts: { [port]: {} },
+    ExposedPorts: { [name]: {} },
     HostConfig: {
       ...body.HostConfig,
       PortBindings: {
-        [port]: [{ HostIp: spec.publishIp ?? '', HostPort: String(spec.hostPort) }],
+        [name]: [{ HostIp: port.publishIp ?? '', HostPort: String(port.hostPort) }],
       },
     },
   };

@@ -21,6 +21,7 @@ import type { ShownHealth } from '../engine/health-check.ts';
 import type { ReadMachine } from '../engine/machine.ts';
 import { type ListNodeContainers, type NodeIds } from '../engine/node-ids.ts';
 import { observe, toObserved } from '../engine/observe.ts';
+import type { Restarts } from '../engine/restarts.ts';
 import type { RunningProbe } from '../engine/running-probe.ts';
 import type { Meter } from '../usage/meter.ts';
 import type { Container } from '../engine/docker.ts';
@@ -62,6 +63,7 @@ export type RegistrationDeps = {
   labels: Labels | undefined;
   /** Results of the images' HEALTHCHECKs. */
   health: ShownHealth;
+  restarts: Pick<Restarts, 'of'>;
   /** Results of the probes of running containers; null on a builder. */
   probe: Pick<RunningProbe, 'resultOf'> | null;
   /** Returns the disk use; null before the first count. */
@@ -272,6 +274,7 @@ async function observedContainers(
       ...defined({
         health: health.get(container.id),
         probe: state.probe?.resultOf(container),
+        restarts: state.restarts.of(container) || undefined,
       }),
       ...usage?.notesOf(container.id),
     }));

@@ -13,6 +13,7 @@
  * one of another agent, might have adopted a container. The retire task removes containers of other
  * deployments after the new version is live.
  */
+import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -122,7 +123,7 @@ async function deploy(
       report: {
         status: 'completed',
         result: null,
-        host_port: up.hostPort,
+        ...defined({ host_port: up.hostPort ?? undefined }),
         container_id: up.id,
         datasets: up.datasets,
       },
@@ -156,7 +157,7 @@ async function undoDatasets(
   if (containers.length === 0) await prepare.undo(task, deployment, attempt);
 }
 
-type Up = { id: string; hostPort: number; datasets: Prepared['datasets'] };
+type Up = { id: string; hostPort: number | null; datasets: Prepared['datasets'] };
 
 async function bringUp(deps: DeployDeps, attempt: DeployAttempt): Promise<Up> {
   const { docker } = deps;

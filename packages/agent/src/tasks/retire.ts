@@ -77,7 +77,7 @@ export function createRetireHandler({
       );
       const { stop = [], start = null } = payload;
       for (const container of await list({})) {
-        const stopping = stop.find((s) => s.deployment_id === container.labels[LABELS.deployment]);
+        const stopping = stop.find((one) => isMeant(one, container));
         if (stopping !== undefined)
           await stopWithoutRemoving(docker, container, stopping.reason, payload, context);
       }
@@ -130,12 +130,15 @@ const instanceOf = ({ labels }: Container): string | null => labels[LABELS.insta
 const removalOf = (
   container: Container,
   { remove }: RetirePayload,
-): RetirePayload['remove'][number] | undefined =>
-  remove.find(
-    ({ deployment_id, instance_id }) =>
-      deployment_id === container.labels[LABELS.deployment] &&
-      (instance_id === undefined || instance_id === instanceOf(container)),
-  );
+): RetirePayload['remove'][number] | undefined => remove.find((one) => isMeant(one, container));
+
+/** Returns whether the entry of `remove` or `stop` names the container. */
+const isMeant = (
+  { deployment_id, instance_id }: { deployment_id: string; instance_id?: string | null },
+  container: Container,
+): boolean =>
+  deployment_id === container.labels[LABELS.deployment] &&
+  (instance_id === undefined || instance_id === instanceOf(container));
 
 async function retire(
   docker: Docker,

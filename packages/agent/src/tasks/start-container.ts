@@ -39,7 +39,7 @@ type StartOptions = {
   /** The user of the image. */
   user: string;
 };
-type Unplaced = Omit<RunSpec, 'hostPort'>;
+type Unplaced = Omit<RunSpec, 'port'>;
 
 /** Maximum number of ports to try in one start, because each refusal of the engine takes time. */
 const PORT_TRIES = 50;
@@ -84,7 +84,7 @@ async function runInNetwork(
   mounts: readonly Mount[],
 ): Promise<string> {
   try {
-    return await runOnFreePort(deps, attempt, spec, mounts);
+    return await runWithPort(deps, attempt, spec, mounts);
   } catch (error) {
     if (spec.network === null || !isNetworkMissing(error)) throw error;
     // The engine allows the removal of a network in which no container runs.
@@ -92,24 +92,41 @@ async function runInNetwork(
     deps.networks.forget(task.payload.project_id);
     await container.remove();
     const network = await deps.networks.of(task.payload.project_id, task.node_id, context.signal);
-    return runOnFreePort(deps, attempt, { ...spec, network }, mounts);
+    return runWithPort(deps, attempt, { ...spec, network }, mounts);
   }
 }
 
-/** Runs the container on a free port of PUBLISH_PORTS. */
+/** Runs the container on a free port of PUBLISH_PORTS; one of a process without HTTP gets none. */
+const runWithPort = (
+  deps: StartDeps,
+  attempt: DeployAttempt,
+  spec: Unplaced,
+  mounts: readonly Mount[],
+): Promise<string> =>
+  hasHttp(attempt.task.payload)
+    ? runOnFreePort(deps, attempt, spec, mounts)
+    : runChecked(deps, attempt, { ...spec, port: null }, mounts);
+
+/** Returns whether the container of the task serves HTTP. */
+export const hasHttp = ({ settle_seconds }: DeployTask['payload']): boolean =>
+  settle_seconds === undefined;
+
 async function runOnFreePort(
   deps: StartDeps,
   attempt: DeployAttempt,
   spec: Unplaced,
   mounts: readonly Mount[],
 ): Promise<string> {
-  const { container, context } = attempt;
+  const { container, context, task } = attempt;
   const { range } = deps.hostPorts;
+  const { container_port: containerPort } = task.payload;
+  const { publishIp } = deps;
   const tries = Math.min(PORT_TRIES, range.last - range.first + 1);
   for (let tried = 1; ; tried += 1) {
     const { port, release } = await deps.hostPorts.take(context.signal);
     try {
-      return await runChecked(deps, attempt, { ...spec, hostPort: port }, mounts);
+      const published = { containerPort, publishIp, hostPort: port };
+      return await runChecked(deps, attempt, { ...spec, port: published }, mounts);
     } catch (error) {
       if (!isPortTaken(error)) throw error;
       if (tried === tries) throw portsTaken(tries, range, error);
@@ -165,9 +182,8 @@ async function containerSpec(
   return {
     name: payload.container_name,
     image: payload.image,
-    containerPort: payload.container_port,
+    command: payload.command ?? null,
     mounts: [...mounts, ...volumeMounts, ...secretMounts],
-    publishIp: deps.publishIp,
     labels: {
       ...ids,
       ...NO_ROUTERS,
@@ -181,7 +197,10 @@ async function containerSpec(
     },
     // Programs read their port from PORT, as on other platforms. A PORT that the project sets takes
     // precedence.
-    env: { PORT: String(payload.container_port), ...payload.env },
+    env: {
+      ...defined({ PORT: hasHttp(payload) ? String(payload.container_port) : undefined }),
+      ...payload.env,
+    },
     secretEnv: Object.fromEntries(
       context.secrets.filter((s) => s.as === 'env').map(({ name, value }) => [name, value]),
     ),

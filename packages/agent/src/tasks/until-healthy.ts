@@ -12,7 +12,8 @@ import { probe, type ProbeResult, publishedHost } from '../engine/probe.ts';
 import type { RunningProbe } from '../engine/running-probe.ts';
 import { TaskFailure } from '../failures.ts';
 import type { DeployAttempt } from './deploy-attempt.ts';
-import { memoryOf } from './start-container.ts';
+import { pause } from '../stopped.ts';
+import { hasHttp, memoryOf } from './start-container.ts';
 import type { TaskContext } from './task.ts';
 
 export type AnswerDeps = {
@@ -33,18 +34,20 @@ const SLOW_MS = 15_000;
 const IS_UP: readonly string[] = ['running', 'restarting', 'paused'];
 
 /**
- * Probes until the container answers, and returns its host port. Ends early if the container exits,
- * the deadline passes or the signal aborts.
+ * Probes until the container answers, and returns its host port; null for a process without HTTP,
+ * which has started when it runs for `settle_seconds`. Ends early if the container exits, the
+ * deadline passes or the signal aborts.
  */
 export async function untilHealthy(
   deps: AnswerDeps,
   attempt: DeployAttempt,
   id: string,
   image: ImageConfig | null,
-): Promise<number> {
+): Promise<number | null> {
   const { docker } = deps;
   const { task, context } = attempt;
   const { container_port: port } = task.payload;
+  if (!hasHttp(task.payload)) return untilSettled(deps, attempt, id, image);
   const releaseProbe = deps.holdProbe?.(id);
   const exit = watchExit(docker, id, context);
   let slowTimer: NodeJS.Timeout | undefined;
@@ -69,6 +72,36 @@ export async function untilHealthy(
   } finally {
     clearTimeout(slowTimer);
     releaseProbe?.();
+    await exit.stop();
+  }
+}
+
+/** Waits until the container has run for the settle time, from its own start. */
+async function untilSettled(
+  deps: AnswerDeps,
+  attempt: DeployAttempt,
+  id: string,
+  image: ImageConfig | null,
+): Promise<null> {
+  const { docker } = deps;
+  const { task, context } = attempt;
+  const seconds = task.payload.settle_seconds ?? 0;
+  context.logStep('settle', `the process has started when it runs for ${seconds} s`);
+  const exit = watchExit(docker, id, context);
+  try {
+    const isDown = await pause(seconds * 1000, AbortSignal.any([context.signal, exit.signal])).then(
+      () => false,
+      (error: unknown) => {
+        if (error === exit.reason) return true;
+        throw error;
+      },
+    );
+    // The watch might have missed the exit, because a restart of the engine ends its containers too.
+    if (isDown || (await docker.inspect(id, context.signal))?.state !== 'running')
+      throw await downFailure(deps, attempt, id, image);
+    context.logStep('settle', `the process runs for ${seconds} s`);
+    return null;
+  } finally {
     await exit.stop();
   }
 }
@@ -235,14 +268,18 @@ async function downFailure(
       'container_start_failed',
       `the engine published no host port for container port ${task.payload.container_port}`,
     );
-  return exitFailure(container, {
+  const { command, instance } = task.payload;
+  const failure = exitFailure(container, {
     memoryBytes: memoryOf(deps, task.payload),
     printed,
     containerPort: task.payload.container_port,
-    command: [...(image?.entrypoint ?? []), ...(image?.cmd ?? [])],
+    command: command ?? [...(image?.entrypoint ?? []), ...(image?.cmd ?? [])],
     imageArch: image?.arch ?? '',
     nodeArch: deps.arch(),
   });
+  if (hasHttp(task.payload)) return failure;
+  const name = instance === undefined ? 'process' : `${instance.process} ${instance.number}`;
+  return new TaskFailure('process_exited', `${name}: ${failure.detail}`);
 }
 
 /** Logs the container's last lines and returns them as one text. */

@@ -22,9 +22,8 @@ const SPEC: RunSpec = {
   labels: { 'berth.node': 'n' },
   mounts: [],
   network: null,
-  publishIp: undefined,
-  hostPort: 20_000,
-  containerPort: 80,
+  command: null,
+  port: { publishIp: undefined, hostPort: 20_000, containerPort: 80 },
   pidsLimit: 7,
   memoryBytes: null,
   cpus: null,
@@ -75,12 +74,18 @@ it.each([
   expect(site.requests[0]?.query.get('name')).toBe('svc-a');
 });
 
+it('a process without HTTP gets no port, and its command replaces that of the image', () => {
+  const body = createBody({ ...SPEC, port: null, command: ['node', 'worker.js'] });
+  expect([body.Entrypoint, body.Cmd]).toEqual([['node'], ['worker.js']]);
+  expect([body.ExposedPorts, body.HostConfig?.PortBindings]).toEqual([undefined, undefined]);
+});
+
 it('a container has its limits, one published port and few rights', () => {
   const { Env, HostConfig, ExposedPorts } = createBody({
     ...SPEC,
     memoryBytes: 1e8,
     cpus: 0.5,
-    publishIp: '::1',
+    port: { publishIp: '::1', hostPort: 20_000, containerPort: 80 },
     network: 'net-1',
   });
   expect(Env).toEqual(['PLAIN=x', 'BOTH=secret']);

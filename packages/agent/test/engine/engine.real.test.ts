@@ -341,11 +341,10 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
         {
           name: 'long',
           image: 'busybox:stable',
-          containerPort: 8080,
+          command: null,
+          port: { containerPort: 8080, publishIp: undefined, hostPort: 0 },
           mounts: [],
           network: null,
-          publishIp: undefined,
-          hostPort: 0,
           labels: { 'berth.project': 'long', note: long },
           env,
           secretEnv: {},

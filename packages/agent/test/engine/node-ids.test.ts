@@ -52,6 +52,7 @@ async function agent(given: { id: string }) {
     pins: null,
     volumes: null,
     usage: null,
+    restarts: { of: () => 0 },
     health: async () => new Map(),
     probe: null,
     neighbours: null,

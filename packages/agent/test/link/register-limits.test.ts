@@ -29,6 +29,7 @@ async function registered(
     pins: null,
     volumes: null,
     usage: null,
+    restarts: { of: () => 0 },
     health: async () => new Map(),
     probe: null,
     neighbours: null,

@@ -291,7 +291,7 @@ describe('the host port of a container', () => {
   const refusing = (times: number) => {
     const given: number[] = [];
     const run: FakeEngine['docker']['run'] = async (spec, signal) => {
-      given.push(spec.hostPort);
+      given.push(spec.port?.hostPort ?? 0);
       const id = await engine.docker.run(spec, signal);
       if (given.length > times) return id;
       engine.put({ id, name: spec.name, labels: spec.labels, state: 'created' });

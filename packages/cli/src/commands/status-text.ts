@@ -5,7 +5,7 @@ import { restWord, type Project } from '@berth/wire/project';
 import type { Overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { stepsOf } from '../deploy/steps.ts';
-import { instancesOf, instanceText, placesText } from '../output/instances.ts';
+import { instancesOf, instanceText, isUp, placesText } from '../output/instances.ts';
 import { oneLine } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { howToStart } from '../project/rest.ts';
@@ -85,7 +85,7 @@ function stateLines(cli: Cli, { project, running, latest, node }: Standing): str
   if (running === null)
     return [`${name} is not live${latest === null ? '; no deployment was requested yet' : ''}`];
   const instances = instancesOf(running);
-  const serving = instances.filter(({ state }) => state === 'serving');
+  const serving = instances.filter(isUp);
   const places = instances.length < 2 ? (node ?? 'a node') : placesText(serving);
   const from = `at ${project.url} from ${places}`;
   const since = `it went live ${ago(running.finished_at, cli.io.now())}`;
@@ -138,9 +138,7 @@ function healthLine(cli: Cli, { health }: Deployment): string {
 function instanceLines(running: Deployment): string[] {
   const instances = instancesOf(running);
   if (instances.length < 2) return [];
-  return instances
-    .filter(({ state }) => state !== 'serving')
-    .map((one) => `instance ${instanceText(one)}`);
+  return instances.filter((one) => !isUp(one)).map((one) => `instance ${instanceText(one)}`);
 }
 
 function certificateLines(cli: Cli, { certificate }: Project): string[] {

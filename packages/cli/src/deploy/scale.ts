@@ -3,7 +3,7 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { PlacedInstance } from '@berth/wire/instance';
 import type { Project, Scale } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
-import { instanceText } from '../output/instances.ts';
+import { instanceText, isUp } from '../output/instances.ts';
 import { CliError, EXIT, refused } from '../problem.ts';
 import { watchDeployment } from './watch.ts';
 
@@ -65,8 +65,7 @@ export async function waitForCounts(
 const ofProcess = (instances: readonly PlacedInstance[], process: string): PlacedInstance[] =>
   instances.filter((one) => one.process === process && one.state !== 'draining');
 
-const serving = (instances: readonly PlacedInstance[]): number =>
-  instances.filter(({ state }) => state === 'serving').length;
+const serving = (instances: readonly PlacedInstance[]): number => instances.filter(isUp).length;
 
 /**
  * Returns the instances that do not serve. Leaves out a lost one that has a replacement, which has
@@ -75,7 +74,7 @@ const serving = (instances: readonly PlacedInstance[]): number =>
 const notServing = (instances: readonly PlacedInstance[]): PlacedInstance[] =>
   instances.filter(
     (one) =>
-      one.state !== 'serving' &&
+      !isUp(one) &&
       !(
         one.state === 'lost' &&
         instances.some((other) => other !== one && other.number === one.number)

@@ -13,11 +13,16 @@ const STATES: Record<DeploymentInstance['state'], string> = {
   waiting: 'waits',
   starting: 'starts',
   serving: 'serves',
+  up: 'runs',
   unhealthy: 'does not answer',
   lost: 'is lost',
   draining: 'drains',
   ended: 'ended',
 };
+
+/** Returns whether the instance serves, or runs without HTTP. */
+export const isUp = ({ state }: Pick<DeploymentInstance, 'state'>): boolean =>
+  state === 'serving' || state === 'up';
 
 /** Formats an instance: `web 2 serves on node-1`. */
 export function instanceText({ process, number, state, node_name, detail }: Shown): string {

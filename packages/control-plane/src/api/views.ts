@@ -34,7 +34,7 @@ import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/identity/access.ts';
 import type { HostCertificate } from '../domain/routes/configuration.ts';
 import type { StatusRecord } from '../domain/git/commit-statuses.ts';
-import { allInstances, type InstanceRecord } from '../domain/deployments/instance.ts';
+import { allInstances, type InstanceRecord, WEB } from '../domain/deployments/instance.ts';
 import { restOf } from '../domain/deployments/rest.ts';
 import type { DatasetPin } from '../domain/data/data-copies.ts';
 import type { DatasetFact, Limits } from '../domain/deployments/facts.ts';
@@ -45,6 +45,7 @@ import type {
   DeviceTokenRecord,
 } from '../domain/identity/identity-records.ts';
 import { withConfig } from '../domain/projects/config-file.ts';
+import { countIn } from '../domain/projects/processes.ts';
 import type { ConfiguredRelease } from '../domain/projects/project-store.ts';
 import { labelsOfNode } from '../domain/nodes/machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
@@ -98,6 +99,7 @@ export function projectView(
     flow_version: _v,
     secrets_version: _s,
     last_generation: _g,
+    scaled: _counts,
     deleting_at,
     stopped_at,
     ...rest
@@ -107,6 +109,7 @@ export function projectView(
   const env_names = Object.keys(env).sort();
   return {
     ...shown,
+    processes: p.processes.map((one) => ({ ...one, count: countIn(p, one) })),
     ...defined({ env: hidden ? undefined : env, build_args: hidden ? undefined : build_args }),
     env_names,
     build_arg_names: Object.keys(build_args).sort(),
@@ -253,7 +256,8 @@ const instanceView = (
   id,
   process,
   number,
-  state,
+  // An instance without HTTP serves no requests.
+  state: state === 'serving' && process !== WEB ? 'up' : state,
   node_id,
   node_name: nodes.get(node_id ?? '')?.hostname ?? null,
   host_ip: nodes.get(node_id ?? '')?.host_ip ?? null,

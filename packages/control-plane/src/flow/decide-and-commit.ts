@@ -9,7 +9,6 @@ import type { TakenAddresses } from '../domain/nodes/taken-address.ts';
 import type { Changes, Topic } from '../domain/platform/changes.ts';
 import { DomainError } from '../domain/platform/errors.ts';
 import type { Facts, Limits } from '../domain/deployments/facts.ts';
-import { webCount } from '../domain/deployments/instance.ts';
 import { isEmptyPlan, type Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import type { FlowStores } from './flow-stores.ts';
@@ -80,7 +79,8 @@ export function createDecider(deps: DriverDeps): Decider {
       projectId,
       release?.settings.datasets.map((use) => use.dataset_id),
     );
-    const others = Math.max(0, webCount(read.project) - 1) + (read.instances?.length ?? 0);
+    const wanted = read.project.processes.reduce((sum, { count = 1 }) => sum + count, 0);
+    const others = Math.max(0, wanted - 1) + (read.instances?.length ?? 0);
     const freshIds = Array.from({ length: FRESH_IDS + others * FRESH_IDS_OF_INSTANCE }, newId);
     return {
       ...read,

@@ -42,7 +42,7 @@ import {
   needsOf,
 } from '../domain/nodes/build-needs.ts';
 import { atPresentRegistry } from '../domain/deployments/clean-up.ts';
-import { isWanted, joiningName } from '../domain/deployments/instance.ts';
+import { type InstanceRecord, isWanted, joiningName } from '../domain/deployments/instance.ts';
 import { applyConfigFile, originText } from '../domain/projects/config-file.ts';
 import { finalName } from '../domain/projects/container-name.ts';
 import { type BuilderChoice, chooseBuilder } from '../domain/nodes/builder-choice.ts';
@@ -130,6 +130,7 @@ import {
 } from './instances.ts';
 import { nodeLost } from './lost-instance.ts';
 import { promoteIfFirstFails, observedInstance } from './observed-instance.ts';
+import { observedWorker, workersLost } from './observed-worker.ts';
 import { deployNeeds, questionAgain } from './placement-question.ts';
 import { addCopied, addNotes, keepFacts, learned } from './task-facts.ts';
 import { retireEnded } from './retire-ended.ts';
@@ -146,6 +147,19 @@ import {
 } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 import { placeOfFirst, placesOfOthers } from './two-versions.ts';
+import {
+  endWorkers,
+  placeWorkers,
+  reconcileWorkers,
+  restartWorkers,
+  startingWorkers,
+  startWorkers,
+  workerEnded,
+  workerName,
+  type WorkerPlaces,
+  workersDrained,
+  workerTakesPlace,
+} from './workers.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
 type Undo = 'drop_copy' | 'end_tasks' | 'restore_route' | 'remove_container';
@@ -225,8 +239,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: runningStopped,
-      node_lost: nodeLost,
-      node_drained: nodeDrained,
+      node_lost: runningLost,
+      node_drained: runningDrained,
       instance_left: instanceLeft,
       scaled: runningScaled,
       volumes_leave: volumesLeave,
@@ -684,17 +698,24 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (others.kind === 'room_ends') return waitForOwnWork(draft, d, others.reason);
   if (others.kind === 'after_old' && mustRoll(draft, d))
     return refuseRolling(draft, d, refusalsText(others.lacking.refusals));
+  const freed = freedFor(draft, d);
+  const placed = others.choices.filter(({ placement }) => placement.winner !== null);
+  const workers = placeWorkers(draft, d, question, {
+    web: [node.id, ...placed.flatMap(({ placement }) => placement.winner ?? [])],
+    freed,
+  });
+  if (workers.lacking !== null) return waitForDeployNode(draft, d, question, workers.lacking);
   if (needsRelease(d))
     return releaseOn(draft, d, node, { placement: choice.placement, mounts: mounted.mounts });
   if (waitsForNodeToBeClear(draft, d, node) || waitsForVolumes(draft, d, volumes, node)) return;
-  const freed = freedFor(draft, d);
   const stopsFirst = d.settings.replace === 'recreate';
   assign(draft, d, node, {
     placement: choice.placement,
     mounts: mounted.mounts,
     freed,
     stopsFirst,
-    others: others.choices.filter(({ placement }) => placement.winner !== null),
+    others: placed,
+    workers: workers.places,
   });
   if (others.kind === 'after_old')
     draft.addLine(
@@ -765,6 +786,7 @@ function stopFirstOrWait(
     freed: first.freed,
     stopsFirst: true,
     others: [],
+    workers: [],
   });
 }
 
@@ -910,6 +932,8 @@ type Assignment = {
   stopsFirst: boolean;
   /** Nodes of the further instances. */
   others: readonly Choice[];
+  /** Nodes of the processes without HTTP that start before the switch. */
+  workers: WorkerPlaces['places'];
 };
 
 /** Creates the deploy task for the node. */
@@ -917,7 +941,7 @@ function assign(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  { placement, mounts, freed, stopsFirst, others }: Assignment,
+  { placement, mounts, freed, stopsFirst, others, workers }: Assignment,
 ): void {
   const running = runningOf(draft);
   const devices = deviceIds(takeRoom(draft, d, node, freed));
@@ -950,7 +974,10 @@ function assign(
   addRegistryLine(draft, d);
   addIgnoredSettings(draft, d, node);
   // With stop-first, the other instances start after the old version has stopped on this node.
-  if (!stopsFirst) startOthers(draft, presentOf(draft, d), others, mounts);
+  if (stopsFirst) return;
+  const present = presentOf(draft, d);
+  startOthers(draft, present, others, mounts);
+  startWorkers(draft, present, workers, mounts);
 }
 
 function addRegistryLine(draft: Draft, d: DeploymentRecord): void {
@@ -1137,7 +1164,13 @@ function deployReported(
     // The count or the nodes might have changed. The old version is already down, so start the
     // instances that have a node and do not wait for the others.
     const placed = choices.filter(({ placement }) => placement.winner !== null);
-    startOthers(draft, answering, placed, (task.payload as DeployPayload).datasets);
+    const mounts = (task.payload as DeployPayload).datasets;
+    startOthers(draft, answering, placed, mounts);
+    const { places } = placeWorkers(draft, answering, questionAgain(draft, answering, []), {
+      web: [],
+      freed: [],
+    });
+    startWorkers(draft, answering, places, mounts);
   }
   publishIfReady(draft, d);
 }
@@ -1157,6 +1190,13 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
     const all = others.length + 1;
     return draft.addLine(d, 'instance', `${all - missing} of ${all} instances answer`);
   }
+  const workers = startingWorkers(draft, d);
+  if (workers > 0)
+    return draft.addLine(
+      d,
+      'instance',
+      `${workers} of ${draft.workers(d).length} instances without HTTP have not started yet`,
+    );
   const { now, uptime } = draft.facts;
   draft.set(d, {
     route_published_at: now,
@@ -1182,11 +1222,36 @@ function instanceTaskEnded(
   if (event.type === 'task_reported') addNotes(draft, d, event.report);
   if (d.status === 'deploying' && d.cancel_requested_at !== null)
     return leave(draft, d, 'cancelled', null, 'a node stopped the deployment');
+  const id = instanceOfTask(event.task);
+  if (draft.workers(d).some((one) => one.id === id)) return workerTaskEnded(draft, d, event);
   const end = instanceEnded(draft, d, event);
   if (end.kind === 'failed' && d.status === 'deploying') return fail(draft, d, end.error);
   if (end.kind !== 'answers') return refreshHealth(draft, d);
   if (d.status === 'deploying') return publishIfReady(draft, d);
-  if (d.status === 'running') replacementAnswers(draft, d, instanceOfTask(event.task));
+  if (d.status === 'running') replacementAnswers(draft, d, id);
+}
+
+/** Handles the end of the deploy task of a process without HTTP. */
+function workerTaskEnded(
+  draft: Draft,
+  d: DeploymentRecord,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): void {
+  const end = workerEnded(draft, d, event);
+  if (end.kind === 'failed' && d.status === 'deploying') return fail(draft, d, end.error);
+  if (end.kind === 'runs' && d.status === 'deploying') return publishIfReady(draft, d);
+  if (end.kind === 'runs' && d.status === 'running') {
+    const { worker } = end;
+    workerTakesPlace(draft, d, worker);
+    createRetireTask(draft, draft.node(worker.node_id), {
+      of: d,
+      remove: [],
+      keep: null,
+      names: [{ deployment_id: d.id, instance_id: worker.id, name: workerName(d, worker) }],
+      drain: false,
+    });
+  }
+  refreshHealth(draft, d);
 }
 
 /** Adds an instance of the running version, which now answers, to the route. */
@@ -1208,10 +1273,22 @@ function replacementAnswers(draft: Draft, d: DeploymentRecord, id: string | null
 }
 
 function observedDeploying(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  if (observedWorker(draft, d, event)) return;
   if (!observedInstance(draft, d, event)) observed(draft, d, event);
 }
 
+function runningLost(draft: Draft, d: DeploymentRecord, event: EventOf<'node_lost'>): void {
+  nodeLost(draft, d, event);
+  workersLost(draft, presentOf(draft, d), event);
+}
+
+function runningDrained(draft: Draft, d: DeploymentRecord, event: EventOf<'node_drained'>): void {
+  nodeDrained(draft, d, event);
+  workersDrained(draft, presentOf(draft, d), event);
+}
+
 function runningScaled(draft: Draft, d: DeploymentRecord): void {
+  reconcileWorkers(draft, d);
   if (isProjectStopped(draft)) return refreshRest(draft, d);
   if (isScaledToZero(draft.facts.project)) return isHeldBack(draft, d) ? undefined : rest(draft, d);
   reconcile(draft, d);
@@ -1227,10 +1304,16 @@ function rest(draft: Draft, d: DeploymentRecord): void {
       byPerson: false,
       message: `project ${project.name} scaled to 0`,
     };
-  runningStopped(draft, d);
+  stopWeb(draft, d);
 }
 
+/** Stops all processes of the project. */
 function runningStopped(draft: Draft, d: DeploymentRecord): void {
+  endWorkers(draft, d, 'the project is stopped');
+  stopWeb(draft, d);
+}
+
+function stopWeb(draft: Draft, d: DeploymentRecord): void {
   for (const instance of draft.instances(d))
     endInstance(draft, d, instance, 'the project is stopped');
   endCreation(draft, d);
@@ -1291,7 +1374,7 @@ function routeConfirmed(
   endStop(draft, d);
   const drain = old === undefined || !isAtRest(old);
   const nodesOfOld = new Set(
-    old === undefined ? [] : draft.instances(old).flatMap(({ node_id }) => node_id ?? []),
+    old === undefined ? [] : othersOf(draft, old).flatMap(({ node_id }) => node_id ?? []),
   );
   createRetireTask(draft, node, {
     of: d,
@@ -1312,7 +1395,7 @@ function routeConfirmed(
   // The other nodes on which either version has an instance.
   const others = new Set([
     ...nodesOfOld,
-    ...draft.instances(d).flatMap(({ node_id }) => node_id ?? []),
+    ...othersOf(draft, d).flatMap(({ node_id }) => node_id ?? []),
   ]);
   for (const id of others)
     if (id !== d.node_id && id !== old?.node_id)
@@ -1328,7 +1411,16 @@ function routeConfirmed(
     forgetOthers(draft, old);
   }
   if (isAtZero) rest(draft, presentOf(draft, d));
+  // The workers with `recreate` start when the old ones have stopped.
+  reconcileWorkers(draft, d);
+  refreshHealth(draft, d);
 }
+
+/** Returns all instances of a deployment but its first one. */
+const othersOf = (draft: Draft, d: DeploymentRecord): InstanceRecord[] => [
+  ...draft.instances(d),
+  ...draft.workers(d),
+];
 
 /** Ends a stop when a deployment is live. With count 0 the project rests because of its count. */
 function endStop(draft: Draft, { generation }: DeploymentRecord): void {
@@ -1399,6 +1491,7 @@ function runningTaskEnded(
 }
 
 function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
+  if (observedWorker(draft, d, event)) return refreshHealth(draft, d);
   if (observedInstance(draft, d, event)) return refreshHealth(draft, d);
   if (event.node_id === d.node_id && promoteIfFirstFails(draft, d, event.container))
     return refreshHealth(draft, d);
@@ -1524,6 +1617,8 @@ function waitForNode(
 
 function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_deleted'>): void {
   if (d.status === 'deploying' || d.status === 'running') {
+    const failed = restartWorkers(draft, d, event);
+    if (failed !== null) return fail(draft, d, failed);
     if (!restartElsewhere(draft, d, event)) return fail(draft, d, failure('node_deleted'));
     if (d.status === 'running' && d.node_id === event.node_id && !event.reachable) {
       const other = nextFirst(draft, d);

@@ -37,10 +37,14 @@ export async function readDrainState(
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
 ): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
-  const running = (await deploymentsOn(stores, node.id, isWanted)).filter(
-    (d) => d.status === 'running' && !isAtRest(d),
+  const there = (await deploymentsOn(stores, node.id, isWanted)).filter(
+    (d) => d.status === 'running',
   );
-  const instances = await stores.instances.ofDeployments(running.map((d) => d.id));
+  const instances = await stores.instances.ofDeployments(there.map((d) => d.id));
+  // A project at count 0 of `web` keeps its other processes.
+  const running = there.filter(
+    (d) => !isAtRest(d) || instances.some((one) => one.deployment_id === d.id && isWanted(one)),
+  );
   const openIds = (await stores.deployments.inProgress()).map((d) => d.id);
   const triedIds = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
   const byId = new Map(
@@ -107,7 +111,8 @@ function movingOf(
   others: readonly InstanceRecord[],
   nodeId: string,
 ): MovingInstances | null {
-  if (!others.some(isWanted)) return null;
+  // A resting deployment moves as a whole.
+  if (!others.some(isWanted) || (isAtRest(d) && d.node_id === nodeId)) return null;
   const replacements = movableOn(d, others, nodeId).map((one) => replacementOf(one, others));
   const isStarting = others.some((one) => one.node_id === nodeId && one.state === 'starting');
   const waiting = replacements.find((one) => one?.state === 'waiting');
@@ -117,7 +122,7 @@ function movingOf(
     problem:
       waiting === undefined
         ? null
-        : `no other node can take instance ${waiting.number}: ${waiting.detail ?? 'no node'}`,
+        : `no other node can take ${waiting.process} ${waiting.number}: ${waiting.detail ?? 'no node'}`,
   };
 }
 

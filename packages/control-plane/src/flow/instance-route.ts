@@ -9,6 +9,7 @@ import {
   type InstanceRecord,
   isMovable,
   isWanted,
+  isWeb,
   ownLabel,
   replacementOf,
   WEB,
@@ -98,6 +99,32 @@ const sameServers = (a: readonly RouteServer[], b: readonly RouteServer[]): bool
  * lost instance counts only if it has no replacement.
  */
 export function degradedDetail(
+  d: Pick<DeploymentRecord, 'instance_number'>,
+  others: readonly InstanceRecord[],
+): string | null {
+  const details = [webDetail(d, others.filter(isWeb)), ...workerDetails(others)];
+  const text = details.filter((one) => one !== null).join('; ');
+  return text === '' ? null : text;
+}
+
+/** Says for each process without HTTP how many of its instances run, if some do not, and why. */
+function workerDetails(others: readonly InstanceRecord[]): string[] {
+  const workers = others.filter((one) => !isWeb(one));
+  return [...Map.groupBy(workers, ({ process }) => process)].flatMap(([process, rows]) => {
+    const failing = rows.filter(
+      (one) => one.state !== 'serving' && !rows.some((other) => replaces(one, other)),
+    );
+    const first = failing.find(({ detail }) => detail !== null);
+    if (failing.length === 0) return [];
+    const why = first === undefined ? '' : `: ${process} ${first.number} ${stateText(first)}`;
+    return [`${rows.length - failing.length} of ${rows.length} instances of ${process} run${why}`];
+  });
+}
+
+const stateText = ({ state, detail }: InstanceRecord): string =>
+  `${state === 'waiting' ? 'waits' : `is ${state}`}: ${detail}`;
+
+function webDetail(
   { instance_number }: Pick<DeploymentRecord, 'instance_number'>,
   others: readonly InstanceRecord[],
 ): string | null {
@@ -123,7 +150,7 @@ export function refreshHealth(draft: Draft, stored: DeploymentRecord): void {
   const { health } = d;
   if (d.status !== 'running' || isFirstLost(d)) return;
   if (health?.status !== 'healthy' && health?.status !== 'degraded') return;
-  const detail = degradedDetail(d, draft.instances(d));
+  const detail = degradedDetail(d, [...draft.instances(d), ...draft.workers(d)]);
   const status = detail === null ? 'healthy' : 'degraded';
   if (status === health.status && (status === 'healthy' || detail === health.detail)) return;
   draft.set(d, { health: { status, since: draft.facts.now, detail } });
@@ -179,6 +206,7 @@ export function promote(
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
+      memory_bytes: null,
       losses: [],
       placement: d.placement,
       since: now,
@@ -223,7 +251,7 @@ export function finalNamesOf(
   nodeId: string,
 ): { deployment_id: string; instance_id: string; name: string }[] {
   const others = draft.instances(d);
-  return others
+  return [...others, ...draft.workers(d)]
     .filter((i) => i.node_id === nodeId && i.state === 'serving' && i.labelled)
     .map((i) => ({
       deployment_id: d.id,

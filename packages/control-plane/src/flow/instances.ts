@@ -54,7 +54,7 @@ import { questionAgain } from './placement-question.ts';
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import { holderOfAddress } from './route.ts';
 import { addKeptDevices, freeDevicesOf, takeRoomOfOther } from './room.ts';
-import { isProjectStopped } from './stop.ts';
+import { isAtRest, isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
 /** Returns how many instances each node has, with the first one. */
@@ -154,6 +154,7 @@ function startInstance(
     labelled: true,
     host_port: null,
     container_id: null,
+    memory_bytes: null,
     losses,
     created_at: waiting?.created_at ?? now,
     ...(node === undefined
@@ -196,7 +197,7 @@ const waitingPlace = (
   since: waiting?.since ?? now,
 });
 
-const missingOn = ({ items }: Placement, nodeId: string): number =>
+export const missingOn = ({ items }: Placement, nodeId: string): number =>
   items.find((row) => row.node_id === nodeId)?.missing_bytes ?? 0;
 
 /** Returns the instance of a deploy task; null for the task of the first instance. */
@@ -258,12 +259,15 @@ export function instanceEnded(
  * Returns whether it is certain that no container of the task exists. A failed report names the
  * container if the agent could not remove it, and an unclaimed task starts none.
  */
-const startedNothing = (event: EventOf<'task_reported'> | EventOf<'task_lost'>): boolean =>
+export const startedNothing = (event: EventOf<'task_reported'> | EventOf<'task_lost'>): boolean =>
   event.type === 'task_lost'
     ? event.task.attempt === 0
     : event.report.status === 'failed' && typeof event.report.container_id !== 'string';
 
-function errorOf(draft: Draft, event: EventOf<'task_reported'> | EventOf<'task_lost'>): Failure {
+export function errorOf(
+  draft: Draft,
+  event: EventOf<'task_reported'> | EventOf<'task_lost'>,
+): Failure {
   if (event.type === 'task_reported') return failureOf(event.report);
   const name = draft.node(event.task.node_id)?.hostname ?? event.task.node_id;
   return failure(event.why === 'queue' ? 'task_not_claimed' : 'node_lost', name);
@@ -343,7 +347,10 @@ const LONGEST_PAUSE_MS = 3_600_000;
  * again: after a minute, and after twice the time with each further failure. An instance of a
  * running version waits without a time limit.
  */
-function withPresentLosses({ facts: { now } }: Draft, instance: InstanceRecord): InstanceRecord {
+export function withPresentLosses(
+  { facts: { now } }: Draft,
+  instance: InstanceRecord,
+): InstanceRecord {
   const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (instance.losses.length - 1));
   const losses = instance.losses.filter(({ at }) => at <= now && now - at < pauseMs);
   return { ...instance, losses };
@@ -591,7 +598,7 @@ type EndOthers = {
 };
 
 /**
- * Removes all further instances with their containers, except on `except`.
+ * Removes all instances but the first one with their containers, except on `except`.
  * `startsAgain`: the deployment goes on, so each other container of it stays: the new first one can
  * already start on the same node.
  */
@@ -600,7 +607,7 @@ export function endOthers(
   d: DeploymentRecord,
   { reason, drain, except = null, startsAgain = false }: EndOthers,
 ): void {
-  const others = draft.instances(d);
+  const others = [...draft.instances(d), ...draft.workers(d)];
   if (others.length === 0) return;
   const nodes = new Set(others.flatMap(({ node_id }) => node_id ?? []));
   forgetOthers(draft, d);
@@ -624,9 +631,9 @@ export function endOthers(
   }
 }
 
-/** Removes all further instances, and ends their tasks; their containers stay. */
+/** Removes all instances but the first one, and ends their tasks; their containers stay. */
 export function forgetOthers(draft: Draft, d: DeploymentRecord): void {
-  for (const { id } of draft.instances(d)) {
+  for (const { id } of [...draft.instances(d), ...draft.workers(d)]) {
     endTaskOf(draft, d, id);
     draft.removeInstance(id);
   }
@@ -656,18 +663,23 @@ export function nodeDrained(
   );
 }
 
-/** Returns the instances on the node that a drain moves; the first one has the id null. */
+/** An instance that leaves its node; the first one has the id null. */
+export type Leaving = Pick<InstanceRecord, 'process' | 'number'> & { id: string | null };
+
+/** Returns the instances on the node that a drain moves. The first one of a resting project stays. */
 export const movableOn = (
   d: DeploymentRecord,
   others: readonly InstanceRecord[],
   nodeId: string,
-): { id: string | null; number: number }[] => [
-  ...(d.node_id === nodeId && !isFirstLost(d) ? [{ id: null, number: d.instance_number }] : []),
+): Leaving[] => [
+  ...(d.node_id === nodeId && !isFirstLost(d) && !isAtRest(d)
+    ? [{ id: null, process: WEB, number: d.instance_number }]
+    : []),
   ...others.filter((instance) => instance.node_id === nodeId && isMovable(instance)),
 ];
 
 /** Returns whether the instances on the node must leave it. */
-function isLeft(draft: Draft, nodeId: string | null): boolean {
+export function isLeft(draft: Draft, nodeId: string | null): boolean {
   const node = draft.node(nodeId);
   return node !== undefined && (node.deleting_at !== null || node.drain !== null);
 }
@@ -676,7 +688,9 @@ function isLeft(draft: Draft, nodeId: string | null): boolean {
 function endReplacements(draft: Draft, d: DeploymentRecord): void {
   const others = draft.instances(d);
   const staying = [
-    ...(isFirstLost(d) ? [] : [{ id: null, number: d.instance_number, node_id: d.node_id }]),
+    ...(isFirstLost(d)
+      ? []
+      : [{ id: null, process: WEB, number: d.instance_number, node_id: d.node_id }]),
     ...others.filter(isMovable),
   ].filter(({ node_id }) => !isLeft(draft, node_id));
   for (const instance of staying) {

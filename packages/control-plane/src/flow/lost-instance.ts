@@ -79,7 +79,7 @@ function addFailoverLine(
 }
 
 /** Returns why the instances of the project wait for their node; null if they move. */
-function holdOf(
+export function holdOf(
   { facts: { project } }: Draft,
   d: DeploymentRecord,
   forced: EventOf<'node_lost'>['forced'],

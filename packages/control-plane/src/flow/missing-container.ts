@@ -14,6 +14,7 @@ import { currentCopy } from '../domain/data/volumes.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import { replacementOf } from '../domain/deployments/instance.ts';
 import { plainWaitText } from '../domain/deployments/wait-reason.ts';
+import { WEB } from '@berth/wire/project';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { cannotCreate, createAgain } from './creation.ts';
 import type { EventOf } from './events.ts';
@@ -44,7 +45,7 @@ function isOurs(draft: Draft, d: DeploymentRecord, home: NodeFact): boolean {
   // A newer version is about to go live. If it fails, the next list decides.
   if (live.some(({ status }) => status === 'deploying')) return false;
   if (presentOf(draft, d).node_id !== d.node_id || hasOpenWork(draft, home.id)) return false;
-  const first = { id: null, number: d.instance_number };
+  const first = { id: null, process: WEB, number: d.instance_number };
   if (replacementOf(first, draft.instances(d))?.state === 'starting') return false;
   const claimedAt = endedWork.find(({ node_id }) => node_id === home.id)?.claimed_at ?? null;
   return claimedAt === null || observedAt(draft, home) > claimedAt;

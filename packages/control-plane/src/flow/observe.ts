@@ -4,6 +4,7 @@
  * assigned to. Berth removes other containers of known deployments, and keeps containers of unknown
  * deployments (quarantine).
  */
+import { webSettings } from '../domain/projects/processes.ts';
 import { defined } from '@berth/kit/defined';
 import { type HealthCause, type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/projects/container-name.ts';
@@ -52,7 +53,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const others = draft.instances(d);
+  const others = [...draft.instances(d), ...draft.workers(d)];
   const creates = isBerthAgent(draft.node(d.node_id));
   const present = withRetries(draft, d, container);
   const { status, detail, cause } = withOthers(
@@ -437,6 +438,7 @@ function differences(
   { retiring, holder }: At,
 ): string[] {
   const { image, labels, memory_bytes, cpus } = container;
+  const expectedLimits = webSettings(d.settings);
   const expected = d.image_digest ?? d.image_tag;
   const differing: string[] = [];
   // Compare only the path of the image: the registry's address might have changed since the build
@@ -455,13 +457,15 @@ function differences(
   ] as const)
     if (labels[label] !== undefined && labels[label] !== want)
       differing.push(`its label ${label} is ${labels[label]} instead of ${want}`);
-  if (memory_bytes !== undefined && memory_bytes !== d.settings.memory_bytes)
+  if (memory_bytes !== undefined && memory_bytes !== expectedLimits.memory_bytes)
     differing.push(
       `its memory limit is ${limit(memory_bytes, ' bytes')} instead of ` +
-        limit(d.settings.memory_bytes, ' bytes'),
+        limit(expectedLimits.memory_bytes, ' bytes'),
     );
-  if (cpus !== undefined && Math.abs((cpus ?? 0) - (d.settings.cpus ?? 0)) > 1e-6)
-    differing.push(`its CPU limit is ${limit(cpus, '')} instead of ${limit(d.settings.cpus, '')}`);
+  if (cpus !== undefined && Math.abs((cpus ?? 0) - (expectedLimits.cpus ?? 0)) > 1e-6)
+    differing.push(
+      `its CPU limit is ${limit(cpus, '')} instead of ${limit(expectedLimits.cpus, '')}`,
+    );
   if (!retiring && isMisnamed(d, container)) {
     const taken =
       holder === null
@@ -596,7 +600,8 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 }
 
 const hasInstanceOn = (draft: Draft, d: DeploymentRecord, nodeId: string): boolean =>
-  !isTerminal(d.status) && draft.instances(d).some(({ node_id }) => node_id === nodeId);
+  !isTerminal(d.status) &&
+  [...draft.instances(d), ...draft.workers(d)].some(({ node_id }) => node_id === nodeId);
 
 /**
  * Returns whether the reported container needs no decision, as in almost every registration.

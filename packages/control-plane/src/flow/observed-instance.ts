@@ -11,6 +11,7 @@ import {
   type InstanceRecord,
   isContainerOf,
   isMovable,
+  isWeb,
   ownLabel,
   wantedNumbers,
 } from '../domain/deployments/instance.ts';
@@ -68,7 +69,7 @@ export function observedInstance(
  * Returns whether the two have the same container id. After a machine was renamed, another node
  * reports its containers, so the node does not identify a container.
  */
-const isSameContainer = (
+export const isSameContainer = (
   { container_id }: Pick<InstanceRecord, 'container_id'>,
   { id }: Pick<ObservedContainer, 'id'>,
 ): boolean => container_id !== null && container_id === id;
@@ -109,7 +110,26 @@ function instanceElsewhere(
 export const isExpectedThere = ({ state }: Pick<InstanceRecord, 'state'>): boolean =>
   isMovable({ state }) || state === 'lost';
 
-const MISSING = 'its container is missing';
+export const MISSING = 'its container is missing';
+
+/** So many restarts in ten minutes are a restart loop. */
+const LOOP_RESTARTS = 3;
+
+export const isLoop = ({ restarts = 0 }: ObservedContainer): boolean => restarts >= LOOP_RESTARTS;
+
+/** Returns why the container of a process without HTTP does not run; null if it does. */
+export function whyNotUp(container: ObservedContainer | null): string | null {
+  if (container === null) return MISSING;
+  const { state, restarts = 0, exit_code = null, out_of_memory = false } = container;
+  const code = exit_code === null ? '' : ` with exit code ${exit_code}`;
+  const memory = out_of_memory ? ', out of memory' : '';
+  if (isLoop(container)) return `it restarted ${restarts} times in the last ten minutes`;
+  if (state === 'running') return null;
+  if (state === 'restarting') return `it exited${code}${memory}; the engine restarts it`;
+  return isStoppedContainer(container)
+    ? `its container exited${code}${memory}`
+    : `its container is ${state}`;
+}
 
 /** Returns why the container does not serve; null if it serves. */
 function whyNotServing(container: ObservedContainer | null): string | null {
@@ -145,10 +165,10 @@ function replaceFirst(draft: Draft, d: DeploymentRecord, detail: string): boolea
  * Time in ms after which an instance without a container is replaced: a single container list can
  * be outdated.
  */
-const MISSING_MS = 10_000;
+export const MISSING_MS = 10_000;
 
 /** Time in ms that the engine or the agent gets to start an exited container again. */
-const RESTART_MS = 10_000;
+export const RESTART_MS = 10_000;
 
 /**
  * Returns whether the container belongs to the instance and needs no decision: it serves at the
@@ -163,6 +183,7 @@ export function isInstanceAsExpected(
   if (instance.node_id !== node.id || !isContainerOf(instance, container, node.id)) return false;
   const { state, host_port } = instance;
   if (state === 'starting') return true;
+  if (!isWeb(instance)) return state === 'serving' && whyNotUp(container) === null;
   if (state !== 'serving' || whyNotServing(container) !== null) return false;
   if (container.host_port !== host_port) return false;
   if (route?.deployment_id !== instance.deployment_id || route.stopped === true) return true;
@@ -175,7 +196,7 @@ export function isInstanceAsExpected(
 }
 
 /** Removes the container of an instance that ended or runs elsewhere. */
-function removeStrayContainer(
+export function removeStrayContainer(
   draft: Draft,
   d: DeploymentRecord,
   { container, node_id }: { container: ObservedContainer; node_id: string },
@@ -238,7 +259,7 @@ function judgeInstance(
 const mayNotAnswerYet = (container: ObservedContainer, now: number): boolean =>
   container.probe?.status === 'starting' || hasJustStarted(container, now);
 
-const hasJustStarted = ({ started_at }: ObservedContainer, now: number): boolean => {
+export const hasJustStarted = ({ started_at }: ObservedContainer, now: number): boolean => {
   const age = now - Date.parse(started_at ?? '');
   return age >= 0 && age < RESTART_MS;
 };

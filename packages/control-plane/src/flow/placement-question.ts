@@ -2,10 +2,12 @@
  * Builds the needs of a deployment, and the placement question for each instance after its first
  * one. Pure.
  */
+import { WEB } from '@berth/wire/project';
 import { wantedOf } from '../domain/data/mounts.ts';
 import { moveNeed, volumeNeeds } from '../domain/data/volumes.ts';
-import { deviceNeeds, limitNeeds, type Need } from '../domain/nodes/build-needs.ts';
+import { deviceNeeds, limitNeeds, type Need, processNeed } from '../domain/nodes/build-needs.ts';
 import type { Question } from '../domain/nodes/placement.ts';
+import { processIn, webSettings } from '../domain/projects/processes.ts';
 import type { DeploymentRecord, NodeLoss } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
 import { releaseNeeds } from './release-command.ts';
@@ -15,9 +17,10 @@ import { secretNeeds } from './secrets.ts';
 export const deployNeeds = ({ facts }: Draft, d: DeploymentRecord, isMove: boolean): Need[] => [
   ...secretNeeds(facts.secrets, 'deploy'),
   ...volumeNeeds(d.settings),
-  ...limitNeeds(d.settings),
+  ...limitNeeds(webSettings(d.settings)),
   ...deviceNeeds(d.settings),
   ...releaseNeeds(d),
+  ...((processIn(d.settings, WEB)?.command ?? null) === null ? [] : [processNeed(WEB)]),
   ...(isMove ? [moveNeed] : []),
 ];
 

@@ -13,7 +13,7 @@ import {
 } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/platform/records.ts';
 import type { UnmanagedChange } from '../domain/nodes/unmanaged-containers.ts';
-import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
+import { type InstanceChange, type InstanceRecord, isWeb } from '../domain/deployments/instance.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
@@ -47,8 +47,10 @@ export type Draft = {
   volumes(): readonly VolumeCopy[];
   putVolumes(copy: VolumeCopy): void;
   unmanaged(change: UnmanagedChange): void;
-  /** Returns the further instances of the deployment, with the changes of this plan. */
+  /** Returns the further instances of `web` of the deployment, with the changes of this plan. */
   instances(d: Pick<DeploymentRecord, 'id'>): readonly InstanceRecord[];
+  /** Returns the instances of its other processes, with the changes of this plan. */
+  workers(d: Pick<DeploymentRecord, 'id'>): readonly InstanceRecord[];
   putInstance(instance: InstanceRecord): void;
   removeInstance(id: string): void;
   /** Returns the deployment's open tasks that this plan does not end. */
@@ -117,7 +119,9 @@ export function createDraft(facts: Facts, event: string): Draft {
     ],
     putVolumes: (copy) =>
       void (plan.volumes = [...plan.volumes.filter((p) => p.id !== copy.id), copy]),
-    instances: (d) => instancesWith(facts, plan).filter((i) => i.deployment_id === d.id),
+    instances: (d) =>
+      instancesWith(facts, plan).filter((i) => i.deployment_id === d.id && isWeb(i)),
+    workers: (d) => instancesWith(facts, plan).filter((i) => i.deployment_id === d.id && !isWeb(i)),
     putInstance: (put) => changeInstance(plan, put.id, { put }),
     removeInstance: (id) => changeInstance(plan, id, { remove: id }),
     unmanaged: (change) => void (plan.unmanaged = [...(plan.unmanaged ?? []), change]),

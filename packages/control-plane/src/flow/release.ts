@@ -4,6 +4,7 @@ import { can } from '@berth/wire/can';
 import { ProjectPatch } from '@berth/wire/project';
 import { DomainError } from '../domain/platform/errors.ts';
 import { originText, withConfig } from '../domain/projects/config-file.ts';
+import { withWeb } from '../domain/projects/processes.ts';
 import type { Facts } from '../domain/deployments/facts.ts';
 import { pathsOfRelease } from '../domain/data/mounts.ts';
 import type {
@@ -80,13 +81,13 @@ export function settingsFor(
   release: DeploymentRecord | null,
 ): ProjectSettings {
   const present = settingsOfProject(project);
-  if (release === null) return present;
+  if (release === null) return withWeb(present);
   const ofFile = release.config?.keys ?? [];
   const atOnce = Object.fromEntries(
     AT_ONCE.filter((name) => !ofFile.includes(name)).map((name) => [name, present[name]]),
   ) as Partial<ProjectSettings>;
   const own = settingsOfRelease(release);
-  return { ...own, ...atOnce, processes: withCounts(own.processes, present.processes) };
+  return withWeb({ ...own, ...atOnce, processes: withCounts(own.processes, present.processes) });
 }
 
 /** Returns the names of the project settings that differ from those of the deployment. */
@@ -137,8 +138,9 @@ export function rolledBack(
 
 function differingNames(
   settings: ProjectSettings,
-  project: ProjectRecord,
+  stored: ProjectRecord,
 ): (keyof ProjectSettings)[] {
+  const project = withWeb(stored);
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
     (name) =>
       !isAtOnce(name) &&

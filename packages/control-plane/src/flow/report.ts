@@ -1,7 +1,7 @@
 /** Checks an agent's report on its task. Pure. */
 import { isLookResult } from '@berth/wire/look';
 import { isMoveResult } from '@berth/wire/volume';
-import type { BuildPayload, TaskReport } from '@berth/wire/task';
+import type { BuildPayload, DeployPayload, TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/platform/errors.ts';
 import type { TaskRecord } from '../domain/platform/records.ts';
@@ -15,7 +15,7 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
   // Check the image only in the first report: a repeated report is compared with the accepted one.
   if (task.kind === 'build' && task.report === null)
     checkImage((task.payload as BuildPayload).image_repository, report.image_tag ?? '');
-  if (task.kind === 'deploy' && typeof report.host_port !== 'number')
+  if (task.kind === 'deploy' && hasPort(task) && typeof report.host_port !== 'number')
     throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
   if (task.kind === 'look' && typeof report.commit !== 'string')
     throw invalid(
@@ -36,6 +36,10 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
       'a completed move says the digest, number and size of the files',
     );
 }
+
+/** Returns whether the container of a deploy task has a port: that of a worker has none. */
+const hasPort = ({ payload }: TaskRecord): boolean =>
+  (payload as DeployPayload).settle_seconds === undefined;
 
 /**
  * Returns whether the image is a tag in the project's own repository. Nodes run the image that a

@@ -6,6 +6,7 @@
  * the first one lack room, they start after the switch. With `replace: rolling` set by a person, the
  * deployment is refused instead. Pure.
  */
+import { webSettings } from '../domain/projects/processes.ts';
 import { type InstanceRecord, ownLabel } from '../domain/deployments/instance.ts';
 import type { Choice, Question } from '../domain/nodes/placement.ts';
 import { refusalText } from '../domain/nodes/refusal.ts';
@@ -53,7 +54,12 @@ export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Fre
 }
 
 /** Room that counts as free for an instance although it is held now. */
-type FreeSoon = { freed?: readonly Freed[]; ending?: readonly Ending[] };
+type FreeSoon = {
+  freed?: readonly Freed[];
+  ending?: readonly Ending[];
+  /** Memory in bytes by node that other instances of the version take with it. */
+  held?: ReadonlyMap<string, number>;
+};
 
 export const machineOf = (
   draft: Draft,
@@ -66,7 +72,10 @@ export const machineOfFirst = (
   d: DeploymentRecord,
   { freed = [], ending = [] }: FreeSoon,
 ): MachineNeeds | null =>
-  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: firstOf(d), freed });
+  machineNeeds(webSettings(d.settings), withoutEnding(roomWithPlan(draft), ending), {
+    own: firstOf(d),
+    freed,
+  });
 
 /** The container of the first instance gets no label of an instance when it starts. */
 const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, instance_id: null });
@@ -78,9 +87,25 @@ const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, inst
 export const machineOfOther = (
   draft: Draft,
   d: DeploymentRecord,
-  { freed = [], ending = [] }: FreeSoon = {},
+  { freed = [], ending = [], held = NOTHING_TAKEN }: FreeSoon = {},
 ): MachineNeeds | null =>
-  machineNeeds(d.settings, withoutEnding(roomWithPlan(draft), ending), { own: null, freed });
+  machineNeeds(
+    webSettings(d.settings),
+    withTaken(withoutEnding(roomWithPlan(draft), ending), held),
+    {
+      own: null,
+      freed,
+    },
+  );
+
+const NOTHING_TAKEN: ReadonlyMap<string, number> = new Map();
+
+function withTaken(room: Room, held: ReadonlyMap<string, number>): Room {
+  if (held.size === 0) return room;
+  const memory = new Map(room.memory);
+  for (const [id, bytes] of held) memory.set(id, (memory.get(id) ?? 0) + bytes);
+  return { ...room, memory };
+}
 
 /** Returns what is held, with what other instances take and free in this plan. */
 function roomWithPlan({ facts, plan }: Draft): Room {
@@ -132,7 +157,7 @@ export const mustRoll = ({ facts }: Draft, d: DeploymentRecord): boolean =>
 
 /** Returns the running version if its room may be in the way of further instances; else null. */
 export function needsOldRoom(draft: Draft, d: DeploymentRecord): DeploymentRecord | null {
-  return needsRoom(d.settings) && !isProjectStopped(draft) ? runningOf(draft) : null;
+  return needsRoom(webSettings(d.settings)) && !isProjectStopped(draft) ? runningOf(draft) : null;
 }
 
 /** Says in the stories that the old version stops before the new one starts. */
@@ -162,7 +187,7 @@ export function takeRoom(
   freed: readonly Freed[],
 ): DeviceTake[] {
   const machine = machineOf(draft, d, freed);
-  if (machine === null || !needsRoom(d.settings)) return [];
+  if (machine === null || !needsRoom(webSettings(d.settings))) return [];
   const { limits, room = NO_ROOM_TAKEN } = draft.facts;
   const freedHere = freed.filter(({ node_id }) => node_id === node.id);
   if (machine.memory !== null && node.memory_bytes !== null)
@@ -196,7 +221,7 @@ export function takeDevicesAgain(
   // Its container is gone, so its leases end first: the new container may have another label.
   const own = { deployment_id: d.id, instance_id: ownLabel(d), node_id: node.id };
   const present = withoutEnding(roomWithPlan(draft), [{ ...own, bytes: 0 }]);
-  const machine = machineNeeds(d.settings, present, { own: null, freed: [] });
+  const machine = machineNeeds(webSettings(d.settings), present, { own: null, freed: [] });
   if (machine === null || !needsDevices(d.settings)) return [];
   const takes = devicesToTake(node, firstOf(d), machine, { leases: room.leases, freed: [] });
   if ('kind' in takes) return takes;
@@ -226,7 +251,7 @@ export function takeRoomOfOther(
   node: NodeFact,
 ): DeviceTake[] {
   const machine = machineOfOther(draft, d);
-  if (machine === null || !needsRoom(d.settings)) return [];
+  if (machine === null || !needsRoom(webSettings(d.settings))) return [];
   const { limits, room = NO_ROOM_TAKEN } = draft.facts;
   if (machine.memory !== null && node.memory_bytes !== null)
     takeMemory(draft, {

@@ -22,6 +22,7 @@
 import { defined } from '@berth/kit/defined';
 import { isScaledToZero } from '@berth/wire/project';
 import type { ObservedContainer } from '@berth/wire/node';
+import { ownLabel } from '../domain/deployments/instance.ts';
 import type { RouteChange } from '../domain/deployments/plan.ts';
 import {
   waitingFor,
@@ -45,7 +46,7 @@ export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>)
  * Returns whether a person stopped the project, after the changes of this plan. The reason to wait
  * of its deployment does not tell it: a move of volumes writes its own there.
  */
-const isStoppedByPerson = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
+export const isStoppedByPerson = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
   plan.stopped?.byPerson ?? facts.project.stopped_by_person;
 
 /** Returns whether the project rests because its count is 0, and not because a person stopped it. */
@@ -172,6 +173,8 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
     stop: [
       {
         deployment_id: d.id,
+        // Its workers go on while only the count of `web` is 0.
+        ...defined({ instance_id: draft.workers(d).length === 0 ? undefined : ownLabel(d) }),
         reason: isAtZero(draft) ? 'the project is scaled to 0' : 'the project is stopped',
       },
     ],

@@ -2,6 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
 import { BERTH_TOML } from '@berth/wire/berth-toml';
+import { type Process, WEB } from '@berth/wire/project';
 import { CAN_CONFIG_FILE, type DeployPayload } from '@berth/wire/task';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
@@ -9,6 +10,7 @@ import { buildSettings } from '../domain/nodes/build-needs.ts';
 import { imageOf } from '../domain/deployments/clean-up.ts';
 import type { InstanceRecord } from '../domain/deployments/instance.ts';
 import { finalName } from '../domain/projects/container-name.ts';
+import { processIn, webSettings } from '../domain/projects/processes.ts';
 import type { Limits, NodeFact } from '../domain/deployments/facts.ts';
 import { projectUrl } from '../domain/nodes/host.ts';
 import { copyMs } from './data.ts';
@@ -65,17 +67,29 @@ type DeployInput = {
   volumes?: VolumeMounts;
   /** The instance to start, if it is not the first one. */
   instance?: Pick<InstanceRecord, 'id' | 'process' | 'number'>;
+  /** Default: `web`. */
+  process?: Process;
 };
 
 export function createDeployTask(
   draft: Draft,
   d: DeploymentRecord,
   node: NodeFact,
-  { mounts, missingBytes, devices, replace, volumes, instance }: DeployInput,
+  {
+    mounts,
+    missingBytes,
+    devices,
+    replace,
+    volumes,
+    instance,
+    process = processIn(d.settings, WEB),
+  }: DeployInput,
 ): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
   const serves = live.find((o) => o.status === 'running');
+  const { memory_bytes, cpus } = webSettings(d.settings);
+  const hasHttp = (process?.name ?? WEB) === WEB;
   const payload: DeployPayload = {
     project_id: project.id,
     project: project.name,
@@ -110,8 +124,12 @@ export function createDeployTask(
     ...defined({ volumes }),
     health_path: d.settings.health_path,
     probe_seconds: startSeconds(d, limits),
-    memory_bytes: d.settings.memory_bytes,
-    cpus: d.settings.cpus,
+    ...defined({
+      command: process?.command ?? undefined,
+      settle_seconds: hasHttp ? undefined : d.settings.settle_seconds,
+    }),
+    memory_bytes,
+    cpus,
     ...defined({ devices: devices.length === 0 ? undefined : devices }),
     // With `recreate` the agent also stops the serving container, which can have a longer grace
     // period.
@@ -147,7 +165,7 @@ export function createDeployTask(
       limits.deployMs +
       copyMs(missingBytes, node.copy_rate) +
       stopMs([d, ...(serves === undefined ? [] : [serves])]) +
-      (d.settings.start_seconds ?? 0) * 1000,
+      (hasHttp ? (d.settings.start_seconds ?? 0) : d.settings.settle_seconds) * 1000,
     payload,
   });
 }
@@ -204,7 +222,7 @@ export type RetireRequest = {
   /** Whether the removed containers might still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
-  stop?: { deployment_id: string; reason: string }[];
+  stop?: { deployment_id: string; instance_id?: string | null; reason: string }[];
   /** The deployment whose stopped container restarts. */
   start?: string;
 };

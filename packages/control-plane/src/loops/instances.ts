@@ -3,8 +3,8 @@
  * scale that failed, and looks for a node for each waiting instance.
  */
 import type { Logger } from '@berth/kit/log';
-import { type InstanceRecord, isCountReached } from '../domain/deployments/instance.ts';
-import type { InstanceStore } from '../domain/deployments/instance-store.ts';
+import { type InstanceRecord, isCountReached, isWeb } from '../domain/deployments/instance.ts';
+import type { InstanceStore, ScaledDeployment } from '../domain/deployments/instance-store.ts';
 import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {
@@ -19,10 +19,8 @@ export const instances =
     const byDeployment = Map.groupBy(await store.all(), ({ deployment_id }) => deployment_id);
     const ids = new Set<string>();
     for (const [id, rows] of byDeployment) if (rows.some(isWaiting)) ids.add(id);
-    for (const { id, count, is_held, ...first } of await store.scaled()) {
-      const others = byDeployment.get(id) ?? [];
-      if (!isCountReached(first, others, { count, isHeld: is_held })) ids.add(id);
-    }
+    for (const one of await store.scaled())
+      if (!isScaled(one, byDeployment.get(one.id) ?? [])) ids.add(one.id);
     for (const id of ids) {
       if (signal.aborted) return;
       await driver
@@ -32,5 +30,23 @@ export const instances =
         );
     }
   };
+
+/** Returns whether each process of the deployment has as many instances as the project wants. */
+function isScaled(
+  { count, workers, is_held: isHeld, ...first }: ScaledDeployment,
+  others: readonly InstanceRecord[],
+): boolean {
+  const isWebReached =
+    count === null || isCountReached(first, others.filter(isWeb), { count, isHeld });
+  return (
+    isWebReached &&
+    Object.entries(workers).every(([process, wanted]) => {
+      const rows = others.filter((one) => one.process === process);
+      // No worker is the first instance of its deployment.
+      const none = { ...first, lost_since: 0 };
+      return isCountReached(none, rows, { count: wanted, isHeld });
+    })
+  );
+}
 
 const isWaiting = ({ state }: InstanceRecord): boolean => state === 'waiting';

@@ -3,15 +3,21 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
 import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
 import { countFor } from '../domain/deployments/instance-count.ts';
-import type { InstanceFilter, InstanceStore } from '../domain/deployments/instance-store.ts';
+import type {
+  InstanceFilter,
+  InstanceStore,
+  ScaledDeployment,
+} from '../domain/deployments/instance-store.ts';
+import { countIn, workersIn } from '../domain/projects/processes.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
 import type { Page, Paged } from '../domain/platform/page.ts';
-import type { ProjectSettings, RouteServer } from '../domain/platform/records.ts';
+import type { ProjectRecord, ProjectSettings, RouteServer } from '../domain/platform/records.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
 import { settingsOf } from './rows/deployment.ts';
+import { isStoppedByPerson } from './rows/project.ts';
 import { LIVE_STATES } from './states.ts';
 import { routedTo, unmovedInstances } from './unmoved-instances.ts';
 
@@ -54,24 +60,21 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
         'deployments.lost_since',
         'projects.processes',
         'projects.on_node_lost',
+        'projects.scaled',
+        'projects.stopped_at',
+        'projects.stopped_by_person',
       ])
       .where('deployments.status', '=', 'running')
-      .where('projects.stopped_at', 'is', null)
       .where('projects.deleting_at', 'is', null)
       .where((eb) =>
         eb.or([
           eb('projects.processes', '!=', JSON.stringify(PROJECT_DEFAULTS.processes)),
+          eb('deployments.config', 'is not', null),
           eb('projects.id', 'in', eb.selectFrom('instances').select('instances.project_id')),
         ]),
       )
       .execute();
-    return rows.map(({ settings, processes, on_node_lost, ...first }) => ({
-      ...first,
-      count: countFor(settingsOf(settings), {
-        processes: JSON.parse(processes) as ProjectSettings['processes'],
-      }),
-      is_held: on_node_lost === 'wait',
-    }));
+    return rows.flatMap((row) => scaledDeployment(row));
   },
   async draining() {
     const rows = await kysely
@@ -96,6 +99,38 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
   },
   list: (filter, page, access) => listInstances(kysely, filter, page, access),
 });
+
+type ScaledRow = Pick<Row<'deployments'>, 'id' | 'settings' | 'instance_number' | 'lost_since'> &
+  Pick<
+    Row<'projects'>,
+    'processes' | 'on_node_lost' | 'scaled' | 'stopped_at' | 'stopped_by_person'
+  >;
+
+/** Returns the counts of a deployment; empty if a person stopped its project. */
+function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
+  const { settings: text, processes: json, on_node_lost, stopped_at, stopped_by_person } = row;
+  const { id, instance_number, lost_since } = row;
+  const project = {
+    processes: JSON.parse(json) as ProjectSettings['processes'],
+    scaled: JSON.parse(row.scaled) as ProjectRecord['scaled'],
+    stopped_at,
+  };
+  if (isStoppedByPerson(project, stopped_by_person)) return [];
+  const settings = settingsOf(text);
+  const workers = workersIn(settings).map((one) => [one.name, countIn(project, one)] as const);
+  if (stopped_at !== null && workers.length === 0) return [];
+  return [
+    {
+      id,
+      instance_number,
+      lost_since,
+      // The containers of `web` of a project that is scaled to 0 are no instances to count.
+      count: stopped_at === null ? countFor(settings, project) : null,
+      workers: Object.fromEntries(workers),
+      is_held: on_node_lost === 'wait',
+    },
+  ];
+}
 
 async function listInstances(
   db: Db,

@@ -11,7 +11,8 @@ import type { RecordChange, RecordGuard } from '../domain/platform/record-change
 import type { Page, Paged, ProjectFilter } from '../domain/platform/page.ts';
 import type { ProjectRecord, ProjectSettings } from '../domain/platform/records.ts';
 import { onNodeLostProblem, replaceProblem } from '../domain/projects/project-rules.ts';
-import type { Configured, ProjectStore } from '../domain/projects/project-store.ts';
+import type { Configured, ProjectStore, ProjectChange } from '../domain/projects/project-store.ts';
+import { scaledAfter } from '../domain/projects/processes.ts';
 import { secretsHaveNames } from '../domain/secrets/secrets.ts';
 import type { Claiming } from './claiming.ts';
 import { noteOrphans } from './clean-ups.ts';
@@ -134,6 +135,7 @@ async function createProject(
         on_node_lost_set: Number(input.on_node_lost !== undefined),
         flow_version: 0,
         secrets_version: 0,
+        scaled: JSON.stringify(scaledAfter({ scaled: {} }, input.processes ?? [])),
         last_generation: 0,
         deleting_at: null,
         deletes_volumes: 0,
@@ -204,7 +206,7 @@ function patchProject(
   claiming: Claiming,
   db: Database,
   id: string,
-  change: RecordChange<ProjectRecord, Partial<ProjectSettings>>,
+  change: RecordChange<ProjectRecord, ProjectChange>,
   now: number,
   access: ProjectAccess | undefined,
 ): Promise<ProjectRecord> {

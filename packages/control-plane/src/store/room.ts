@@ -3,7 +3,7 @@
  * the deployments, devices from the table `device_leases`.
  */
 import { defined } from '@berth/kit/defined';
-import type { ExpressionBuilder } from 'kysely';
+import { type ExpressionBuilder, sql } from 'kysely';
 import type { RetirePayload } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { MemoryTake, Plan } from '../domain/deployments/plan.ts';
@@ -79,6 +79,11 @@ async function heldMemory(
   return [...held].map(([node_id, bytes]) => ({ node_id, bytes }));
 }
 
+/** Memory limit of a further instance: its own, or that of its deployment. */
+const LIMIT_OF_INSTANCE = sql<
+  number | null
+>`coalesce(instances.memory_bytes, deployments.memory_bytes)`;
+
 /** Returns the memory limits of the further instances, by node. */
 async function heldByInstances(
   tx: Tx,
@@ -89,8 +94,8 @@ async function heldByInstances(
     .selectFrom('instances')
     .innerJoin('deployments', 'deployments.id', 'instances.deployment_id')
     .select('instances.node_id')
-    .select((eb) => eb.fn.sum<number | string>('deployments.memory_bytes').as('bytes'))
-    .where('deployments.memory_bytes', 'is not', null)
+    .select((eb) => eb.fn.sum<number | string>(LIMIT_OF_INSTANCE).as('bytes'))
+    .where(LIMIT_OF_INSTANCE, 'is not', null)
     .where('instances.node_id', 'is not', null)
     .$if(nodeId !== null, (q) => q.where('instances.node_id', '=', nodeId))
     .$if(without.length > 0, (q) => q.where('deployments.id', 'not in', [...without]))
@@ -483,7 +488,7 @@ export async function countUnlimited({ kysely }: Pick<Database, 'kysely'>): Prom
     .innerJoin('nodes', 'nodes.id', 'instances.node_id')
     .select((eb) => [
       eb.fn.countAll<number>().as('all'),
-      eb.fn.count<number>('deployments.memory_bytes').as('limited'),
+      eb.fn.count<number>(sql`nullif(${LIMIT_OF_INSTANCE}, 0)`).as('limited'),
     ])
     .where('nodes.memory_bytes', 'is not', null)
     .executeTakeFirstOrThrow();

@@ -49,9 +49,9 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
     .selectFrom('deployments as d')
     .innerJoin('projects as p', 'p.id', 'd.project_id')
     .where('d.status', '=', 'running')
-    .where('p.stopped_at', 'is', null)
     .where('p.deleting_at', 'is', null);
   const firsts = await running
+    .where('p.stopped_at', 'is', null)
     .select(['d.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
     .select('d.instance_number as number')
     .where('d.node_id', 'in', nodeIds)
@@ -62,6 +62,8 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
     .innerJoin('instances as i', 'i.deployment_id', 'd.id')
     .select(['i.node_id', 'd.id as deployment_id', 'p.id as project_id', 'p.name as project'])
     .select(['i.process', 'i.number', 'i.state', 'd.instance_number as first'])
+    // A project at count 0 of `web` keeps its other processes; one that a person stopped has none.
+    .where((eb) => eb.or([eb('p.stopped_at', 'is', null), eb('i.process', '!=', WEB)]))
     .where('i.node_id', 'in', nodeIds)
     .where('i.state', 'in', ['serving', 'unhealthy', 'starting', 'lost'])
     .orderBy('p.name')
@@ -69,9 +71,14 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
     .execute();
   const lost = others.filter(({ state }) => state === 'lost');
   const wanted = await wantedOf(db, [...new Set(lost.map((i) => i.deployment_id))]);
-  const isReplaced = ({ deployment_id, number, first }: (typeof others)[number]): boolean =>
-    number === first ||
-    wanted.some((i) => i.deployment_id === deployment_id && i.number === number);
+  const isReplaced = (one: (typeof others)[number]): boolean =>
+    (one.process === WEB && one.number === one.first) ||
+    wanted.some(
+      (i) =>
+        i.deployment_id === one.deployment_id &&
+        i.process === one.process &&
+        i.number === one.number,
+    );
   return [
     ...firsts.map((first) => ({ ...first, process: WEB, is_lost: false })),
     ...others
@@ -83,11 +90,11 @@ async function unmovedOn(db: Db, nodeIds: string[]): Promise<UnmovedInstance[]> 
 async function wantedOf(
   db: Db,
   deployments: string[],
-): Promise<{ deployment_id: string; number: number }[]> {
+): Promise<{ deployment_id: string; process: string; number: number }[]> {
   if (deployments.length === 0) return [];
   const rows = await db
     .selectFrom('instances')
-    .select(['deployment_id', 'number', 'state'])
+    .select(['deployment_id', 'process', 'number', 'state'])
     .where('deployment_id', 'in', deployments)
     .execute();
   return rows.filter(isWanted);

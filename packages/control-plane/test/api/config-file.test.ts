@@ -69,6 +69,22 @@ const KEYS = ['health_path', 'memory_bytes', 'env.LOG_LEVEL'];
 const CONFIG = { file: 'berth.toml', commit: COMMIT, keys: KEYS };
 
 describe('a file in the repository', () => {
+  it('has processes, which a person scales; the list is that of the file', async () => {
+    const id = await createProject(api);
+    await live(id, '[processes.worker]\ncommand = ["w"]\ncount = 0');
+    const scale = (body: unknown) => api.call('scaleProject', { ...of(id), body });
+    const worker = { name: 'worker', command: ['w'], count: 0 };
+    const web = { name: 'web', count: 1 };
+    expect((await project(id))['processes']).toEqual([web, worker]);
+    expect((await scale({ worker: 2 })).json['processes']).toEqual([web, { ...worker, count: 2 }]);
+    expect((await project(id))['processes']).toEqual([web, { ...worker, count: 2 }]);
+    expect(rulesOf(await scale({ other: 1 }))).toEqual(['other:exists']);
+    const listed = await patch(id, { processes: [web] });
+    expect([listed.status, rulesOf(listed)]).toEqual([409, ['processes:set_by_file']]);
+    const counts = await patch(id, { processes: [web, { ...worker, count: 3 }] });
+    expect(counts.json['processes']).toEqual([web, { ...worker, count: 3 }]);
+  });
+
   it('sets the settings of its release, and the project shows where they come from', async () => {
     const id = await createProject(api, { env: { LOG_LEVEL: 'debug', REGION: 'eu' } });
     expect(await project(id)).toMatchObject({ config: null, health_path: null });

@@ -97,7 +97,7 @@ describe('refused', () => {
     ['processes', [], 'processes:min_items'],
     ['processes', [{ name: 'web' }, { name: 'web' }], 'processes[1].name:unique'],
     ['processes', [{ name: 'Web' }], 'processes[0].name:dns_label'],
-    ['processes', [{ name: 'worker' }], 'processes[0].name:web'],
+    ['processes', [{ name: 'worker' }], 'processes:web'],
     ['processes', [{ count: 2 }], 'processes[0].name:required'],
     ['processes', [{ name: 'web', count: 51 }], 'processes[0].count:maximum'],
     ['processes', [{ name: 'web', count: -1 }], 'processes[0].count:minimum'],

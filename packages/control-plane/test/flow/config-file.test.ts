@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { CAN_CONFIG_FILE, type TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
+import { countIn } from '../../src/domain/projects/processes.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
 import { checkPushes } from '../../src/flow/push.ts';
 import { namesToDeploy, settingsFor } from '../../src/flow/release.ts';
@@ -68,6 +69,39 @@ describe('the report of a build', () => {
       },
     });
     expect(lines(plan)).toContain('berth.toml at aaaaaaa sets health_path, memory_bytes, env.A');
+  });
+
+  it('replaces the processes but web, to which it adds; counts that people set win', () => {
+    const d = on.building({
+      settings: { ...SETTINGS, processes: [{ name: 'web', count: 2 }, { name: 'old' }] },
+    });
+    const plan = report(
+      '[processes.web]\nhealth_path = "/up"\n[processes.worker]\ncommand = ["w"]\ncount = 3',
+      d,
+    );
+    const { settings } = changeOf(plan, 'd2');
+    expect(settings?.processes).toEqual([
+      { name: 'web', count: 2, health_path: '/up' },
+      { name: 'worker', command: ['w'], count: 3 },
+    ]);
+    expect(settings?.health_path).toBe('/up');
+    const worker = settings?.processes[1] ?? { name: '' };
+    const web = { name: 'web', count: 4 };
+    const own = project({ processes: [{ name: 'web', count: 1 }] });
+    expect([countIn(own, worker), countIn(own, web)]).toEqual([3, 4]);
+    const scaled = { ...own, scaled: { worker: 0, web: 1 } };
+    expect([countIn(scaled, worker), countIn(scaled, web)]).toEqual([0, 1]);
+  });
+
+  it('is refused for a process that breaks a rule, with its key and line', () => {
+    const plan = report('[processes.worker]\nhealth_path = "/up"');
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      status: 'failed',
+      error: {
+        code: 'config_invalid',
+        message: expect.stringContaining('line 2: processes.worker.health_path only “web”'),
+      },
+    });
   });
 
   it('keeps the settings of the request without a file, and with an empty one', () => {

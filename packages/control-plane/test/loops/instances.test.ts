@@ -8,6 +8,7 @@ import { type Deps, instances } from '../../src/loops/instances.ts';
 const row = (number: number, state: InstanceRecord['state']): Partial<InstanceRecord> => ({
   id: `${number}-${state}`,
   deployment_id: 'd1',
+  process: 'web',
   number,
   state,
 });
@@ -16,6 +17,7 @@ const first: ScaledDeployment = {
   instance_number: 1,
   lost_since: null,
   count: 2,
+  workers: {},
   is_held: false,
 };
 

@@ -7,7 +7,7 @@ import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { isSettled, isTerminal, LABELS } from '@berth/wire/vocabulary';
-import { webCount } from '../../src/domain/deployments/instance.ts';
+import { countFor } from '../../src/domain/deployments/instance-count.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import { awaitsContainer } from '../../src/domain/deployments/wait-reason.ts';
@@ -518,7 +518,7 @@ export async function run({
           continue;
         const d = await stores.deployments.get(id);
         const others = await stores.instances.ofDeployments([id]);
-        const count = isStopFirst(d.settings) ? 1 : webCount(project);
+        const count = isStopFirst(d.settings) ? 1 : countFor(d.settings, project);
         const isThere =
           d.lost_since === null &&
           !isMissing(d) &&

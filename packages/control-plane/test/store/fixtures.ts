@@ -312,6 +312,7 @@ export const instanceOf = (
   host_port: 2,
   container_id: 'c',
   detail: null,
+  memory_bytes: null,
   losses: [],
   placement: null,
   since: NOW,

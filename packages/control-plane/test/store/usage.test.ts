@@ -180,6 +180,7 @@ const second: InstanceRecord = {
   host_port: 32_002,
   container_id: 'c2',
   detail: null,
+  memory_bytes: null,
   losses: [],
   placement: null,
   since: START,

@@ -9,6 +9,7 @@ export const countOf = ({ processes }: Pick<Project, 'processes'>): number =>
   processes.find(({ name }) => name === WEB)?.count ?? 1;
 
 type Counted = Pick<PlacedInstance, 'state'>;
+/** Counts the instances of `web`: the state of the other processes is `up`. */
 const servingOf = (instances: readonly Counted[], wanted: number) => {
   const serving = instances.filter(({ state }) => state === 'serving').length;
   return { serving, all: Math.max(wanted, serving) };

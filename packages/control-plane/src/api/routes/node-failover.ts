@@ -1,6 +1,6 @@
 /** The route with which a person starts a failover, and the field `failover` of nodes. */
 import type { Node, NodeFailoverAnswer } from '@berth/wire/node';
-import { isWanted } from '../../domain/deployments/instance.ts';
+import { isWanted, WEB } from '../../domain/deployments/instance.ts';
 import type { InstanceStore, UnmovedInstance } from '../../domain/deployments/instance-store.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { FailoverWatch } from '../../domain/nodes/failover-watch.ts';
@@ -68,17 +68,16 @@ async function outcomeOf(
   const deployments = new Map((await deps.deployments.getMany(ids)).map((d) => [d.id, d]));
   const others = (await deps.instances.ofDeployments(ids)).filter(isWanted);
   const unmoved = await deps.instances.unmoved([nodeId]);
-  const placeOf = ({ deployment_id, number }: UnmovedInstance): string | null => {
-    const d = deployments.get(deployment_id);
-    if (d?.lost_since === null && d.instance_number === number) return d.node_id;
-    const other = others.find((i) => i.deployment_id === deployment_id && i.number === number);
-    return other?.node_id ?? null;
+  const placeOf = (one: UnmovedInstance): string | null => {
+    const d = deployments.get(one.deployment_id);
+    const isFirst = one.process === WEB && d?.instance_number === one.number;
+    if (isFirst && d.lost_since === null) return d.node_id;
+    return others.find((i) => isSame(i, one))?.node_id ?? null;
   };
   const nodes = await deps.nodes.getMany([...new Set(before.flatMap((i) => placeOf(i) ?? []))]);
   const nameOf = (id: string | null): string | null =>
     nodes.find((node) => node.id === id)?.hostname ?? null;
-  const isLeft = (one: UnmovedInstance): boolean =>
-    unmoved.some((i) => i.deployment_id === one.deployment_id && i.number === one.number);
+  const isLeft = (one: UnmovedInstance): boolean => unmoved.some((i) => isSame(i, one));
   const whyLeft = ({ deployment_id }: UnmovedInstance): string => {
     const d = deployments.get(deployment_id);
     return d !== undefined && isStopFirst(d.settings)
@@ -92,6 +91,10 @@ async function outcomeOf(
     left: before.filter(isLeft).map((one) => ({ ...shownOf(one), why: whyLeft(one) })),
   };
 }
+
+type Numbered = Pick<UnmovedInstance, 'deployment_id' | 'process' | 'number'>;
+const isSame = (a: Numbered, b: Numbered): boolean =>
+  a.deployment_id === b.deployment_id && a.process === b.process && a.number === b.number;
 
 const shownOf = ({ project_id, project, process, number }: UnmovedInstance) => ({
   project_id,

@@ -17,7 +17,7 @@ import type {
 import { roleIn } from '../../domain/identity/access.ts';
 import { normalOrigins } from '../../domain/routes/cors-origins.ts';
 import { normalDomains } from '../../domain/routes/domains.ts';
-import { originText, setByFile } from '../../domain/projects/config-file.ts';
+import { originText, setByFile, withConfig } from '../../domain/projects/config-file.ts';
 import { envNameProblem, mergedEnv } from '../../domain/projects/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/platform/errors.ts';
 import { stableJson } from '../../domain/platform/stable-json.ts';
@@ -34,10 +34,15 @@ import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
 import { summaryOf } from '../problem.ts';
 import { projectEtag } from '../resource-etags.ts';
+import { scaledAfter } from '../../domain/projects/processes.ts';
 import { projectView, unmanagedView } from '../views.ts';
 import { byOf } from './deployments.ts';
 import type { DatasetStore } from '../../domain/data/dataset-stores.ts';
-import type { ConfiguredRelease, ProjectStore } from '../../domain/projects/project-store.ts';
+import type {
+  ConfiguredRelease,
+  ProjectStore,
+  ProjectChange,
+} from '../../domain/projects/project-store.ts';
 import type { UnmanagedStore } from '../../domain/nodes/unmanaged-store.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { ApiSettings } from '../settings.ts';
@@ -124,7 +129,6 @@ const scaleProject = (deps: Deps, call: Call<'scaleProject'>): Promise<Project> 
     { ...call, ifMatch: undefined },
     {},
     {
-      check: ({ processes }) => refuseUnknownProcesses(call.body, processes),
       counts: call.body,
     },
   );
@@ -197,7 +201,7 @@ async function change(
       check(present);
       wasAtZero = isScaledToZero(present);
       const { datasets } = given;
-      const changed: Partial<ProjectSettings> = {
+      const changed: ProjectChange = {
         ...rest,
         ...defined({
           env: env === undefined ? undefined : mergedEnv(present.env, env),
@@ -206,12 +210,14 @@ async function change(
           domains: domains === undefined ? undefined : normalDomains(domains),
           cors_origins: cors_origins === undefined ? undefined : normalOrigins(cors_origins),
           processes: counted(processes, present.processes, counts),
+          scaled: scaledBy(present, processes, counts),
           datasets:
             datasets === undefined
               ? undefined
               : withPaths(datasets, present.datasets, rules.datasetName),
         }),
       };
+      if (counts !== undefined) refuseUnknownProcesses(counts, processesNow(present, configured));
       refuseSetByFile(given, configured);
       const problems = projectProblems(changed, { ...present, ...changed }, rules);
       throwIfAny(
@@ -265,9 +271,25 @@ function counted(
   present: ProjectSettings['processes'],
   counts: Scale | undefined,
 ): ProjectSettings['processes'] | undefined {
-  if (counts === undefined) return given?.map(({ name, count = 1 }) => ({ name, count }));
-  return present.map(({ name, count = 1 }) => ({ name, count: counts[name] ?? count }));
+  if (counts === undefined) return given?.map((one) => ({ ...one, count: one.count ?? 1 }));
+  return present.map((one) => ({ ...one, count: counts[one.name] ?? one.count ?? 1 }));
 }
+
+/** Returns the counts that people set; undefined if none changes. */
+function scaledBy(
+  present: ProjectRecord,
+  given: ProjectPatch['processes'],
+  counts: Scale | undefined,
+): ProjectRecord['scaled'] | undefined {
+  if (counts !== undefined) return { ...present.scaled, ...counts };
+  return given === undefined ? undefined : scaledAfter(present, given);
+}
+
+/** Returns the processes that the project has now: of its own list, or of the file. */
+const processesNow = (
+  present: ProjectRecord,
+  configured: ConfiguredRelease | null,
+): ProjectSettings['processes'] => withConfig(present, configured).processes;
 
 /** Starts or ends instances now. The loop `instances` repeats it after a failure. */
 async function scaleRunning(

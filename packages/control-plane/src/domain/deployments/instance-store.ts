@@ -17,11 +17,13 @@ export type UnmovedInstance = {
 };
 
 /**
- * A running deployment. `count`: how many `web` instances it should have; `is_held`: its lost
- * instances wait for their nodes.
+ * A running deployment. `count`: how many `web` instances it should have, null while it rests at
+ * count 0; `workers`: the counts of its other processes; `is_held`: its lost instances wait for
+ * their nodes.
  */
 export type ScaledDeployment = Pick<DeploymentRecord, 'id' | 'instance_number' | 'lost_since'> & {
-  count: number;
+  count: number | null;
+  workers: Record<string, number>;
   is_held: boolean;
 };
 
@@ -62,7 +64,7 @@ export type InstanceStore = {
   ): Promise<Paged<{ deployment_id: string; project: string }>>;
   /**
    * Returns the running deployments of projects that want more than one instance, or that have
-   * further instances.
+   * further instances. Skips projects that a person stopped.
    */
   scaled(): Promise<ScaledDeployment[]>;
 };

@@ -8,12 +8,13 @@
  */
 import type { InstanceQuery } from '@berth/wire/instance-fields';
 import type { ObservedContainer, Placement } from '@berth/wire/node';
+import { WEB } from '@berth/wire/project';
 import { type InstanceState, LABELS } from '@berth/wire/vocabulary';
 import type { DeploymentRecord, NodeLoss, ProjectSettings } from '../platform/records.ts';
 import { invalid } from '../platform/errors.ts';
 import { finalName } from '../projects/container-name.ts';
 
-export const WEB = 'web';
+export { WEB };
 
 export type InstanceRecord = {
   id: string;
@@ -33,6 +34,8 @@ export type InstanceRecord = {
   container_id: string | null;
   /** Why it does not serve, for people; null if it serves. */
   detail: string | null;
+  /** Memory limit in bytes, 0: none; null: that of the deployment, which is the limit of `web`. */
+  memory_bytes: number | null;
   losses: NodeLoss[];
   placement: Placement | null;
   since: number;
@@ -41,10 +44,6 @@ export type InstanceRecord = {
 
 /** Changes of a plan. */
 export type InstanceChange = { put: InstanceRecord } | { remove: string };
-
-/** Returns how many `web` instances should run. */
-export const webCount = ({ processes }: Pick<ProjectSettings, 'processes'>): number =>
-  processes.find(({ name }) => name === WEB)?.count ?? 1;
 
 /** Returns the label of the container of the first instance; null if it has no such label. */
 export const ownLabel = (d: Pick<DeploymentRecord, 'instance_id'>): string | null => d.instance_id;
@@ -151,12 +150,13 @@ export function isCountReached(
  * that does not serve yet. It takes the place of the instance when it answers.
  */
 export const replacementOf = (
-  instance: Pick<InstanceRecord, 'number'> & { id: string | null },
+  instance: Pick<InstanceRecord, 'process' | 'number'> & { id: string | null },
   others: readonly InstanceRecord[],
 ): InstanceRecord | undefined =>
   others.find(
-    ({ id, number, state }) =>
+    ({ id, process, number, state }) =>
       id !== instance.id &&
+      process === instance.process &&
       number === instance.number &&
       (state === 'starting' || state === 'waiting'),
   );
@@ -174,8 +174,16 @@ export const allInstances = (
   others: readonly InstanceRecord[],
 ): InstanceRecord[] =>
   d.status === 'deploying' || d.status === 'running'
-    ? [...firstInstance(d), ...others].toSorted((a, b) => a.number - b.number)
+    ? [...firstInstance(d), ...others].toSorted(
+        (a, b) => rankOf(d, a) - rankOf(d, b) || a.number - b.number,
+      )
     : [];
+
+/** Returns the position of the process in the list of the project. */
+const rankOf = ({ settings }: DeploymentRecord, { process }: InstanceRecord): number =>
+  settings.processes.findIndex(({ name }) => name === process);
+
+export const isWeb = ({ process }: Pick<InstanceRecord, 'process'>): boolean => process === WEB;
 
 /** Returns the first instance, which is the deployment itself, as a record; empty if it has none. */
 function firstInstance(d: DeploymentRecord): InstanceRecord[] {
@@ -192,6 +200,7 @@ function firstInstance(d: DeploymentRecord): InstanceRecord[] {
       node_id: d.node_id,
       host_port: d.host_port,
       container_id: d.container_id,
+      memory_bytes: null,
       losses: [],
       placement: d.placement,
       created_at: d.created_at,

@@ -1,5 +1,5 @@
 /** Lists the needs of a task that go beyond the contract of agents. Pure. */
-import { CAN_CONFIG_FILE, CAN_INSTANCES } from '@berth/wire/task';
+import { CAN_CONFIG_FILE, CAN_INSTANCES, CAN_PROCESSES } from '@berth/wire/task';
 import { defined } from '@berth/kit/defined';
 import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { CAN_DEVICES } from '@berth/wire/machine';
@@ -157,6 +157,12 @@ export function builtOtherwise({
 
 /** The need of a further instance: its own name and label. */
 export const instanceNeed: Need = { capability: CAN_INSTANCES, what: 'run a second instance' };
+
+/** The need of a process: a command of its own, or a container without a port. */
+export const processNeed = (name: string): Need => ({
+  capability: CAN_PROCESSES,
+  what: `run the process ${name}`,
+});
 
 /** Settings that a contract-only agent ignores. The container runs without them. */
 const UNKNOWN_TO_CONTRACT = [

@@ -4,6 +4,7 @@
  */
 import { defined } from '@berth/kit/defined';
 import type { InstanceRecord } from '../deployments/instance.ts';
+import { webSettings } from '../projects/processes.ts';
 import type { RoomEnds } from '../deployments/wait-reason.ts';
 import type { DeploymentRecord } from '../platform/records.ts';
 import type { Ending, Room } from './room.ts';
@@ -21,7 +22,7 @@ export function endingOf(
     version.instances
       .filter(({ state }) => state === 'draining')
       .flatMap(({ id, labelled, number, node_id }) => {
-        const bytes = version.settings.memory_bytes ?? 0;
+        const bytes = webSettings(version.settings).memory_bytes ?? 0;
         const instance_id = labelled ? id : null;
         const of = { project_id, deployment_id, generation, instance_id, number };
         return node_id === null ? [] : [{ ...of, node_id, containers: 1, bytes }];

@@ -2,7 +2,8 @@
  * Decides whether a new version has room only if the running version stops before it starts. The
  * deployment (flow/room.ts) and the preview of its placement both use it. Pure.
  */
-import type { NodeRecord } from '../platform/records.ts';
+import type { NodeRecord, ProjectSettings } from '../platform/records.ts';
+import { webSettings } from '../projects/processes.ts';
 import { choose, type Choice, type PlacementContext, type Question } from './placement.ts';
 import { isNoSpace, refusalText } from './refusal.ts';
 import type { Freed, MachineNeeds } from './room.ts';
@@ -33,7 +34,11 @@ export function choiceWithoutOld(
 export const stopFirstText = (why: string): string =>
   `stop-first: the old version stops before the new one starts, because ${why}`;
 
-type Version = { id: string; node_id: string | null; settings: Freed['settings'] };
+type Version = {
+  id: string;
+  node_id: string | null;
+  settings: Pick<ProjectSettings, 'memory_bytes' | 'cpus' | 'processes'>;
+};
 
 /**
  * Returns the containers of a version on all its nodes. `rests`: its first one has stopped already,
@@ -47,5 +52,6 @@ export function freedBy(
   const freed = new Map([[home, rests ? 0 : 1]]);
   for (const { node_id } of others)
     if (node_id !== null) freed.set(node_id, (freed.get(node_id) ?? 0) + 1);
-  return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings }));
+  const own = webSettings(settings);
+  return [...freed].map(([node_id, containers]) => ({ id, node_id, containers, settings: own }));
 }

@@ -44,6 +44,11 @@ export type ProjectRecord = ProjectSettings & {
   replace_set: boolean;
   /** True if a person set `on_node_lost`; false: it has its default. */
   on_node_lost_set: boolean;
+  /**
+   * Counts that people set, by name of the process. They win over the first value in a file of the
+   * repository.
+   */
+  scaled: Record<string, number>;
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;

@@ -6,11 +6,12 @@ import {
   parseBerthToml,
   problemsText,
 } from '@berth/wire/berth-toml';
-import type { ConfigOrigin } from '@berth/wire/project';
+import { type ConfigOrigin, WEB } from '@berth/wire/project';
 import type { ConfigFile } from '@berth/wire/task';
 import { linesIn } from '@berth/wire/toml-lines';
 import type { ProjectSettings } from '../platform/records.ts';
 import { mergedEnv } from './env.ts';
+import { withWeb } from './processes.ts';
 import { type ProjectRules, projectProblems } from './project-rules.ts';
 
 /** A file cannot set the fields to which these rules belong. */
@@ -41,15 +42,33 @@ export function applyConfigFile(
   const problems = [
     ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
     ...secretProblems(parsed.settings, secrets),
-  ].map(({ field, ...problem }) => atKey(lineOf, field, problem));
+  ].map(({ field, ...problem }) => atKey(lineOf, keyOf(field, merged), problem));
   return problems.length > 0
     ? { problem: problemsText(file, problems) }
-    : { settings: merged, keys: keysOf(parsed.settings) };
+    : { settings: withWeb(merged), keys: keysOf(parsed.settings) };
+}
+
+/** Returns the key in the file: a process has its name there, and its place in the project. */
+const keyOf = (field: string, { processes }: ProjectSettings): string =>
+  field.replace(/^processes\[(\d+)\]/, (_, i: string) => `processes.${processes[Number(i)]?.name}`);
+
+/** The file replaces all processes but `web`, to which it adds. */
+function processesWith(
+  own: ProjectSettings['processes'],
+  file: NonNullable<FileSettings['processes']>,
+): ProjectSettings['processes'] {
+  const isWeb = ({ name }: { name: string }): boolean => name === WEB;
+  const web = { ...(own.find(isWeb) ?? { name: WEB }), ...file.find(isWeb) };
+  return [web, ...file.filter((one) => !isWeb(one))];
 }
 
 const withFile = (settings: ProjectSettings, file: FileSettings): ProjectSettings => ({
   ...settings,
   ...file,
+  processes:
+    file.processes === undefined
+      ? settings.processes
+      : processesWith(settings.processes, file.processes),
   env: mergedEnv(settings.env, file.env ?? {}),
   build_args: mergedEnv(settings.build_args, file.build_args ?? {}),
 });
@@ -112,11 +131,16 @@ export function setByFile(
     const { field, name } = fieldOf(key);
     const value = changed[field];
     if (value === undefined) return false;
+    if (field === 'processes') return !isSame(withoutCounts(value), withoutCounts(settings[field]));
     if (name === null) return !isSame(value, settings[field]);
     const of = (map: unknown): unknown => (map as Record<string, unknown>)[name];
     return Object.hasOwn(value as object, name) && !isSame(of(value), of(settings[field]));
   });
 }
+
+/** A count takes effect at once, so the file does not set it. */
+const withoutCounts = (processes: unknown): unknown =>
+  (processes as ProjectSettings['processes']).map(({ count: _, ...one }) => one);
 
 /** Returns the first characters of a commit. */
 export const originText = ({ file, commit }: ConfigOrigin): string =>

@@ -3,7 +3,7 @@
  * together, each with its field. Pure.
  */
 import { whyOnlyOne } from '@berth/wire/can';
-import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
+import { type Process, PROJECT_DEFAULTS, type ProjectCreate, WEB } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from '@berth/wire/build-arg-rules';
 import { envSizeProblems } from './env.ts';
@@ -135,30 +135,73 @@ export function projectProblems(
 export function processProblems(
   settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
 ): FieldProblem[] {
-  const writes = whyOnlyOne(settings);
-  return settings.processes.flatMap(({ name, count = 1 }, i) => [
-    ...(settings.processes.findIndex((other) => other.name === name) < i
-      ? [{ field: `processes[${i}].name`, rule: 'unique', message: 'this process is listed twice' }]
-      : []),
-    ...(name === 'web'
+  const hasWeb = settings.processes.some(({ name }) => name === WEB);
+  return [
+    ...(hasWeb
       ? []
       : [
           {
-            field: `processes[${i}].name`,
+            field: 'processes',
             rule: 'web',
-            message: 'must be “web”: this version runs no other process',
+            message: 'must have the process “web”; with count 0 no container of it runs',
           },
         ]),
-    ...(count > 1 && writes !== null
-      ? [
-          {
-            field: `processes[${i}].count`,
-            rule: 'single_writer',
-            message: `must be at most 1 while ${writes}: two instances would write at once`,
-          },
-        ]
-      : []),
-  ]);
+    ...settings.processes.flatMap((process, i) =>
+      rulesOfProcess(settings, process, i).flatMap(({ isBroken, name, rule, message }) =>
+        isBroken ? [{ field: `processes[${i}].${name}`, rule, message }] : [],
+      ),
+    ),
+  ];
+}
+
+type Rule = { isBroken: boolean; name: keyof Process; rule: string; message: string };
+
+function rulesOfProcess(
+  settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
+  { name, count = 1, replace = null, health_path = null }: Process,
+  i: number,
+): Rule[] {
+  const writes = whyOnlyOne(settings);
+  const isWeb = name === WEB;
+  const path = health_path === null ? null : healthPathProblem(health_path, 'health_path');
+  return [
+    {
+      isBroken: settings.processes.findIndex((other) => other.name === name) < i,
+      name: 'name',
+      rule: 'unique',
+      message: 'this process is listed twice',
+    },
+    {
+      isBroken: isWeb && count > 1 && writes !== null,
+      name: 'count',
+      rule: 'single_writer',
+      message: `must be at most 1 while ${writes}: two instances would write at once`,
+    },
+    {
+      isBroken: !isWeb && count > 0 && writes !== null,
+      name: 'count',
+      rule: 'single_writer',
+      message: `must be 0 while ${writes}: it would write beside “web”`,
+    },
+    {
+      isBroken: isWeb && replace === 'rolling' && isStopFirst(settings),
+      name: 'replace',
+      rule: 'single_writer',
+      message: `must be “recreate” while ${writes}: with “rolling” two versions would write at once`,
+    },
+    {
+      isBroken: !isWeb && health_path !== null,
+      name: 'health_path',
+      rule: 'web',
+      message: 'only “web” serves HTTP; remove it',
+    },
+    {
+      isBroken: path !== null,
+      name: 'health_path',
+      rule: path?.rule ?? '',
+      message: path?.message ?? '',
+    },
+  ];
 }
 
 /**

@@ -11,6 +11,9 @@ import type { ProjectRecord, ProjectSettings } from '../platform/records.ts';
 export type ConfiguredRelease = { config: ConfigOrigin; settings: ProjectSettings };
 export type Configured = Map<string, ConfiguredRelease>;
 
+/** Settings to write; `scaled` are the counts that people set. */
+export type ProjectChange = Partial<ProjectSettings & Pick<ProjectRecord, 'scaled'>>;
+
 export type ProjectStore = {
   /**
    * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws
@@ -55,7 +58,7 @@ export type ProjectStore = {
    */
   patch(
     id: string,
-    change: RecordChange<ProjectRecord, Partial<ProjectSettings>>,
+    change: RecordChange<ProjectRecord, ProjectChange>,
     now: number,
     access?: ProjectAccess,
   ): Promise<ProjectRecord>;

@@ -1,3 +1,4 @@
+import { webSettings } from '../../domain/projects/processes.ts';
 import { defined } from '@berth/kit/defined';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { HealthCause } from '@berth/wire/vocabulary';
@@ -28,6 +29,7 @@ type Later =
   | 'release_timeout_seconds'
   | 'git_lfs'
   | 'processes'
+  | 'settle_seconds'
   | 'spread'
   | 'sticky'
   | 'allow_exec'
@@ -51,7 +53,8 @@ export function deploymentColumns({
     ...healthColumns(health),
     ...defined({
       domain_prefix: plain.settings?.domain_prefix,
-      memory_bytes: plain.settings?.memory_bytes,
+      memory_bytes:
+        plain.settings === undefined ? undefined : webSettings(plain.settings).memory_bytes,
     }),
   };
 }
@@ -236,6 +239,7 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   watch_paths: [],
   volumes: [],
   processes: [...PROJECT_DEFAULTS.processes],
+  settle_seconds: PROJECT_DEFAULTS.settle_seconds,
   spread: PROJECT_DEFAULTS.spread,
   sticky: PROJECT_DEFAULTS.sticky,
   allow_exec: PROJECT_DEFAULTS.allow_exec,

@@ -18,6 +18,7 @@ const ENCODED: Encoded<Omit<ProjectRecord, 'stopped_by_person'>> = {
   cors_origins: 'json',
   domains: 'json',
   processes: 'json',
+  scaled: 'json',
   sticky: 'flag',
   allow_exec: 'flag',
   deletes_volumes: 'flag',

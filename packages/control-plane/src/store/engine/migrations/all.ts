@@ -61,6 +61,8 @@ import { configFile } from './0075_config_file.ts';
 import { exec } from './0076_exec.ts';
 import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
+import { processes } from './0079_processes.ts';
+import { scaled } from './0083_scaled.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -119,4 +121,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0076_exec': exec(capabilities),
   '0077_jobs': jobs(capabilities),
   '0078_release_command': releaseCommand(capabilities),
+  '0079_processes': processes(),
+  '0083_scaled': scaled(capabilities),
 });
