@@ -1171,10 +1171,16 @@ function deployReported(
       web: [],
       freed: [],
     });
-    startWorkers(draft, answering, places, mounts);
+    startWorkers(draft, answering, places.map(withNode), mounts);
   }
   publishIfReady(draft, d);
 }
+
+/** Leaves out the workers that have no node now: they start when the version is live. */
+const withNode = ({ process, choices }: WorkerPlaces['places'][number]) => ({
+  process,
+  choices: choices.filter(({ placement }) => placement.winner !== null),
+});
 
 /** Publishes the route when all instances of the version answer. */
 function publishIfReady(draft: Draft, stored: DeploymentRecord): void {

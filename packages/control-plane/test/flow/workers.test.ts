@@ -596,6 +596,23 @@ describe('a project that writes to a volume', () => {
     expect(plan.route).toBeNull();
   });
 
+  it('goes live without a worker whose node cannot run it now, and starts it later', () => {
+    const d = on.deploying({ settings: own });
+    const web = task('deploy', { payload: { replace: 'recreate', datasets: [] } as never });
+    const older = capable.map((one) => ({ ...one, capabilities: ['instances', 'volumes'] }));
+    const plan = advance(
+      d,
+      {
+        type: 'task_reported',
+        task: web,
+        report: { status: 'completed', result: null, host_port: 32_002, container_id: 'c2' },
+      },
+      at({ live: [d], tasks: [web], nodes: older }),
+    );
+    expect(plan.route).not.toBeNull();
+    expect(put(plan)).toEqual([]);
+  });
+
   it('keeps the stopped worker of the old version while a newer one starts', () => {
     const asked = version({ settings: own, stopped_first: 'stopped' });
     const one = worker({ node_id: 'n1', state: 'unhealthy', since: NOW - 60_000 });
