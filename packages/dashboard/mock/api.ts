@@ -19,7 +19,7 @@ import { type Role, ROLES } from '@berth/wire/vocabulary';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { ago, dataset, digestOf, GB, inFuture, instanceOf, placementOf, project } from './rows.ts';
-import { jobsOf, runsOf } from './runs.ts';
+import { jobsOf, RUN_LINES, runsOf } from './runs.ts';
 import { sample } from './sample.ts';
 import { createWorld, type Rows, SCENARIOS, type Scenario, secret, type World } from './world.ts';
 
@@ -1300,6 +1300,11 @@ async function stream(
           pause(1_000),
         ]);
     }
+    response.end('event: end\ndata: {}\n\n');
+    return;
+  }
+  if (name === 'runLogs') {
+    for (const line of RUN_LINES.slice(after)) write(line.seq, line);
     response.end('event: end\ndata: {}\n\n');
     return;
   }

@@ -1,4 +1,5 @@
 /** Jobs and runs of the mock. */
+import type { LogLine } from '@berth/wire/deployment';
 import type { Job } from '@berth/wire/job';
 import type { Run, RunState } from '@berth/wire/run';
 import { ago, inFuture } from './rows.ts';
@@ -72,3 +73,14 @@ export const jobsOf = (project: string): Job[] => {
   const off = { enabled: false, next_runs: [], last_run: null };
   return [{ ...job, name: 'clean', schedule: '*/7 * * * *', timezone: 'UTC', ...off }, job];
 };
+
+export const RUN_LINES: readonly LogLine[] = [
+  { seq: 1, at: ago(589), stream: 'stdout', step: null, text: 'adding column customers.email' },
+  {
+    seq: 2,
+    at: ago(520),
+    stream: 'stderr',
+    step: null,
+    text: 'error: column "email" exists already',
+  },
+];

@@ -1,7 +1,7 @@
 /** The page of a run: a command in a container of its own, and its output. */
 import { isOpenRun, type Run } from '@berth/wire/run';
 import { useParams } from '@tanstack/react-router';
-import { useMemo, useState } from 'react';
+import { useState } from 'react';
 import { useApiMutation } from '../api/mutations.ts';
 import { useApiQuery } from '../api/queries.ts';
 import { Command } from '../parts/command.tsx';
@@ -16,7 +16,7 @@ import { QueryBoundary } from '../parts/query-boundary.tsx';
 import { byText, RUNS_EVERY_MS, RunStatus, whyText } from '../parts/runs.tsx';
 import { Ago, Exact } from '../parts/time.tsx';
 import { durationText } from '../parts/time-text.ts';
-import { Button, Choice } from '../ui/controls.tsx';
+import { Button } from '../ui/controls.tsx';
 import { Facts } from '../ui/data.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Panel } from '../ui/layout.tsx';
@@ -138,34 +138,12 @@ const RunFacts = ({ run }: { run: Run }) => (
   </Panel>
 );
 
-const STREAMS = [
-  { value: 'all', label: 'all' },
-  { value: 'stdout', label: 'stdout' },
-  { value: 'stderr', label: 'stderr' },
-] as const;
-type Stream = (typeof STREAMS)[number]['value'];
-
 function Output({ run }: { run: Run }) {
   const { lines, notes } = useLogStream(`/api/runs/${run.id}/logs`);
-  const [stream, setStream] = useState<Stream>('all');
-  const shown = useMemo(
-    () => (stream === 'all' ? lines : lines.filter((line) => line.stream === stream)),
-    [lines, stream],
-  );
   return (
-    <Panel
-      flush
-      title="Output"
-      id="output"
-      actions={
-        <>
-          <Choice label="Stream" value={stream} options={[...STREAMS]} onChange={setStream} />
-          <Command words={['runs', 'logs', run.id]} />
-        </>
-      }
-    >
+    <Panel flush title="Output" id="output" actions={<Command words={['runs', 'logs', run.id]} />}>
       <LogView
-        lines={shown}
+        lines={lines}
         notes={notes}
         linkable
         label="Output of the run"
