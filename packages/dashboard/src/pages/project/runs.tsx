@@ -1,4 +1,5 @@
 /** The tab "Runs": commands that ran in containers of their own, and a form that runs one. */
+import { defined } from '@berth/kit/defined';
 import type { Project } from '@berth/wire/project';
 import { RUN_STATES, type RunState } from '@berth/wire/run';
 import { useNavigate, useSearch } from '@tanstack/react-router';
@@ -43,8 +44,10 @@ function RunList({ project }: { project: Project }) {
       params: { id: project.id },
       query: {
         limit: 100,
-        ...(job === '' ? {} : { job }),
-        ...(status === '' ? {} : { status }),
+        ...defined({
+          job: job === '' ? undefined : job,
+          status: status === '' ? undefined : status,
+        }),
       },
     },
     { everyMs: RUNS_EVERY_MS },
