@@ -79,7 +79,7 @@ export function JobForm({ project, job, onDone }: JobFormProps) {
           </Columns>
           <TextField
             label="Command"
-            help="without a shell; quotes keep words together. For pipes: sh -c 'a | b'"
+            help="a program and its arguments, without a shell; quotes keep words together"
             value={draft.command}
             onChange={(command) => set({ command })}
             placeholder="node report.js"

@@ -129,7 +129,7 @@ function RunOnce({ project }: { project: Project }) {
           <Columns most={2} align="end">
             <TextField
               label="Command"
-              help="without a shell; quotes keep words together. For pipes: sh -c 'a | b'"
+              help="a program and its arguments, without a shell; quotes keep words together"
               value={command}
               onChange={setCommand}
               placeholder="node migrate.js --to 42"
@@ -154,18 +154,16 @@ function RunOnce({ project }: { project: Project }) {
             <Button type="submit" look="main" reason={reason} busy={create.busy}>
               Run
             </Button>
-            <Command
-              words={[
-                'run',
-                '--project',
-                project.name,
-                '--',
-                ...(words === null || words.length === 0 ? ['node', 'migrate.js'] : words),
-              ]}
-            />
+            <Command words={runWords(project.name, words)} />
           </Row>
         </Column>
       </form>
     </Panel>
   );
 }
+
+/** The words of the command that does the same. */
+const runWords = (project: string, command: readonly string[] | null): readonly string[] => {
+  const own = command === null || command.length === 0 ? ['node', 'migrate.js'] : command;
+  return ['run', '--project', project, '--', ...own];
+};
