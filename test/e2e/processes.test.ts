@@ -178,6 +178,30 @@ describe.skipIf(reason !== undefined)(
       await untilNames(['svc-shop running', 'svc-shop-worker-1 running']);
     });
 
+    it('shares a volume with web: all stop first, and all start before the switch', async () => {
+      const write = ['sh', '-c', 'echo $HOSTNAME >> /data/log; exec tail -f /dev/null'];
+      await patch({
+        processes: [{ name: 'web' }, { name: 'worker', command: write }],
+        volumes: [{ name: 'data', mount_path: '/data' }],
+        replace: 'recreate',
+      });
+      expect(await deployed()).toMatchObject({ status: 'running' });
+      await untilNames(['svc-shop running', 'svc-shop-worker-1 running']);
+      const [web] = (await containers()).filter(({ name }) => name === 'svc-shop');
+      const { stdout } = await world.engine.docker(['exec', web?.id ?? '', 'cat', '/data/log']);
+      expect(stdout.trim().split('\n')).toHaveLength(1);
+      await patch({ processes: [{ name: 'web' }, { name: 'worker', command: ['false'] }] });
+      expect(await deployed()).toMatchObject({ error: { code: 'process_exited' } });
+      await untilNames(['svc-shop running', 'svc-shop-worker-1 running']);
+      await waitFor(
+        'both instances run',
+        async () => (await live()).instances.map(({ state }) => state).join() === 'serving,up',
+        { deadlineMs: 60_000 },
+      );
+      await patch({ processes: [{ name: 'web' }, worker], volumes: [], replace: 'rolling' });
+      expect(await deployed()).toMatchObject({ status: 'running' });
+    });
+
     it('is not left when the process or the project is removed', async () => {
       await patch({ processes: [{ name: 'web' }] });
       expect(await deployed()).toMatchObject({ status: 'running' });

@@ -32,6 +32,7 @@ import {
   waitText,
 } from '../domain/deployments/wait-reason.ts';
 import type { VolumeCopy } from '../domain/data/volume-copy.ts';
+import { isStopFirst } from '../domain/data/volumes.ts';
 import {
   builtEarlier,
   builtOtherwise,
@@ -1304,7 +1305,9 @@ function rest(draft: Draft, d: DeploymentRecord): void {
       byPerson: false,
       message: `project ${project.name} scaled to 0`,
     };
-  stopWeb(draft, d);
+  // The volumes of a stopped project can move, so nothing may write to them.
+  if (isStopFirst(d.settings)) runningStopped(draft, d);
+  else stopWeb(draft, d);
 }
 
 /** Stops all processes of the project. */

@@ -1,5 +1,6 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
+import { isStopFirst } from '../domain/data/volumes.ts';
 import { type InstanceRecord, isWanted, replacementOf } from '../domain/deployments/instance.ts';
 import { plainWaitText, waitReasonOf } from '../domain/deployments/wait-reason.ts';
 import type { FlowStores } from './flow-stores.ts';
@@ -113,6 +114,8 @@ function movingOf(
 ): MovingInstances | null {
   // A resting deployment moves as a whole.
   if (!others.some(isWanted) || (isAtRest(d) && d.node_id === nodeId)) return null;
+  // The data of a deployment that writes moves with all its processes.
+  if (isStopFirst(d.settings)) return null;
   const replacements = movableOn(d, others, nodeId).map((one) => replacementOf(one, others));
   const isStarting = others.some((one) => one.node_id === nodeId && one.state === 'starting');
   const waiting = replacements.find((one) => one?.state === 'waiting');

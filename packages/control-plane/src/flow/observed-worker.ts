@@ -30,7 +30,13 @@ import type { Draft } from './plan-draft.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { addKeptDevices } from './room.ts';
 import { isProjectStopped, isStoppedByPerson } from './stop.ts';
-import { endWorker, labelOf, reconcileWorkers, startWorkerElsewhere } from './workers.ts';
+import {
+  endWorker,
+  isHeldBack,
+  labelOf,
+  reconcileWorkers,
+  startWorkerElsewhere,
+} from './workers.ts';
 import { WEB } from '@berth/wire/project';
 
 /** Handles the container of a worker, or its absence. Returns false if it is no worker's. */
@@ -100,6 +106,8 @@ function judge(
     draft.putInstance({ ...worker, state: 'serving', detail: null, since: now });
     return draft.addLine(d, 'instance', `${labelOf(worker)} runs again`);
   }
+  // Its container stopped for a newer version, and starts again if that one fails.
+  if (isHeldBack(draft, d)) return;
   // The engine starts it again in a moment, unless that happens again and again.
   if (container?.state === 'restarting' && worker.state === 'serving' && !isLoop(container)) return;
   if (worker.state === 'unhealthy' && now - worker.since >= MISSING_MS)

@@ -14,7 +14,9 @@
  */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Process } from '@berth/wire/project';
+import type { VolumeMounts } from '@berth/wire/volume';
 import { LABELS } from '@berth/wire/vocabulary';
+import { currentCopy, isStopFirst, volumeMounts } from '../domain/data/volumes.ts';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import {
   freeNumbers,
@@ -77,8 +79,24 @@ const workersOf = (
  * Returns how many instances of the process the version should have now. A project that rests
  * because the count of `web` is 0 keeps its workers; one that a person stopped has none.
  */
-const wantedOf = (draft: Draft, process: Process): number =>
-  isProjectStopped(draft) && isStoppedByPerson(draft) ? 0 : countIn(draft.facts.project, process);
+function wantedOf(draft: Draft, d: DeploymentRecord, process: Process): number {
+  const writes = isStopFirst(d.settings);
+  // The volumes of a stopped project can move.
+  if (isProjectStopped(draft) && (writes || isStoppedByPerson(draft))) return 0;
+  const count = countIn(draft.facts.project, process);
+  return writes ? Math.min(1, count) : count;
+}
+
+/**
+ * Returns the nodes that can run the processes of the version: for one that writes, the node of its
+ * `web`, because its data is there.
+ */
+const nodesFor = (
+  draft: Draft,
+  { settings }: Pick<DeploymentRecord, 'settings'>,
+  home: string | null,
+): readonly NodeFact[] =>
+  isStopFirst(settings) ? draft.facts.nodes.filter(({ id }) => id === home) : draft.facts.nodes;
 
 const runningOf = ({ facts }: Draft, d: DeploymentRecord): DeploymentRecord | undefined =>
   facts.live.find((o) => o.status === 'running' && o.id !== d.id);
@@ -88,6 +106,8 @@ function startsLate(draft: Draft, d: DeploymentRecord, process: Process): boolea
   const old = runningOf(draft, d);
   return (
     replaceOf(process) === 'recreate' &&
+    // The agent has stopped all containers of the old version before those of this one start.
+    !isStopFirst(d.settings) &&
     old !== undefined &&
     workersOf(draft, old, process).some(({ node_id }) => node_id !== null)
   );
@@ -123,9 +143,9 @@ export function placeWorkers(
       const own = asProcess(d, process);
       const choices = chooseMore(
         questionFor(process, { ...question, machine: machineOfOther(draft, own, { freed, held }) }),
-        draft.facts.nodes,
+        nodesFor(draft, d, web[0] ?? d.node_id),
         draft.facts,
-        wantedOf(draft, process),
+        wantedOf(draft, d, process),
         { mode: draft.facts.project.spread, taken: new Map() },
       );
       for (const { placement } of choices) hold(placement.winner, own.settings.memory_bytes ?? 0);
@@ -204,8 +224,19 @@ function startWorker(
     replace: 'rolling',
     instance: worker,
     process,
+    ...volumesOfWorker(draft, d, node),
   });
   draft.addLine(d, 'instance', `${labelOf(worker)} assigned to ${node.hostname}`);
+}
+
+/** Returns the mounts of the volumes, which are on the node of `web`. */
+function volumesOfWorker(
+  draft: Draft,
+  { settings }: DeploymentRecord,
+  node: NodeFact,
+): { volumes?: VolumeMounts } {
+  const copy = settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
+  return copy?.node_id === node.id ? { volumes: volumeMounts(settings, copy) } : {};
 }
 
 type Blank = Pick<
@@ -368,7 +399,7 @@ function placesOf(
       process,
       questionAgain(draft, own, [...(replaced?.losses ?? []), ...lost, ...avoid]),
     ),
-    draft.facts.nodes,
+    nodesFor(draft, d, d.node_id),
     draft.facts,
     count,
     { mode: draft.facts.project.spread, taken },
@@ -414,7 +445,7 @@ const hasOld = (
 type Reconcile = { avoid?: Avoid; isHeld?: boolean };
 
 /** Returns whether no worker of the running version starts now: a newer one replaces it. */
-const isHeldBack = (draft: Draft, d: DeploymentRecord): boolean =>
+export const isHeldBack = (draft: Draft, d: DeploymentRecord): boolean =>
   (d.stopped_first !== null && !isAtRest(d)) ||
   draft.facts.live.some(
     (newer) =>
@@ -443,7 +474,7 @@ function reconcileProcess(
 ): void {
   const rows = (): InstanceRecord[] => workersOf(draft, d, process);
   endExtra(draft, d, rows());
-  const count = wantedOf(draft, process);
+  const count = wantedOf(draft, d, process);
   const numbers = new Set(
     rows()
       .filter(isWanted)

@@ -6,6 +6,7 @@ import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import { isEmptyPlan, type Plan } from '../../src/domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
+import type { VolumeCopy } from '../../src/domain/data/volume-copy.ts';
 import { advance, stop } from '../../src/flow/deployment.ts';
 import type { FlowEvent } from '../../src/flow/events.ts';
 import {
@@ -543,6 +544,83 @@ describe('its node', () => {
     );
     expect(removed(plan)).toEqual(['w1']);
     expect(deploys(plan).map((t) => t.node)).toEqual(['n1']);
+  });
+});
+
+describe('a project that writes to a volume', () => {
+  const writes = {
+    processes: withWorker(),
+    replace: 'recreate' as const,
+    volumes: [{ name: 'data', mount_path: '/data' }],
+  };
+  const own = { ...SETTINGS, ...writes };
+  const copy = {
+    id: 'v1',
+    project_id: 'p1',
+    project: 'shop',
+    node_id: 'n1',
+    hostname: 'node-1',
+    state: 'current',
+    names: ['data'],
+    digest: null,
+    bytes: 1,
+    changed_at: NOW - 9,
+    created_at: NOW - 9,
+  } as unknown as VolumeCopy;
+  const capable = NODES.map((one) => ({
+    ...one,
+    capabilities: ['instances', 'processes', 'volumes'],
+  }));
+  const at = (over: Partial<Facts>): Facts =>
+    world({ nodes: capable, volumes: [copy], project: project(writes), ...over });
+
+  it('starts its worker on the node of web, with the volume, before the switch', () => {
+    const d = on.deploying({ settings: own });
+    const web = task('deploy', {
+      payload: { replace: 'recreate', datasets: [], volumes: { copy: 'v1', mounts: [] } } as never,
+    });
+    const before = old({ settings: own });
+    const oldWorker = worker({ id: 'w0', deployment_id: 'd1', node_id: 'n1' });
+    const plan = advance(
+      d,
+      {
+        type: 'task_reported',
+        task: web,
+        report: { status: 'completed', result: null, host_port: 32_002, container_id: 'c2' },
+      },
+      at({ live: [before, d], instances: [oldWorker], tasks: [web] }),
+    );
+    expect(deploys(plan).map((t) => [t.node, t.container_name, t.volumes?.copy])).toEqual([
+      ['n1', 'svc-shop-worker-1-g2', 'v1'],
+    ]);
+    expect(plan.route).toBeNull();
+  });
+
+  it('keeps the stopped worker of the old version while a newer one starts', () => {
+    const asked = version({ settings: own, stopped_first: 'stopped' });
+    const one = worker({ node_id: 'n1', state: 'unhealthy', since: NOW - 60_000 });
+    const plan = advance(
+      asked,
+      seen(one, { state: 'exited' }),
+      at({ live: [asked], instances: [one], route: routeTo(asked) }),
+    );
+    expect([put(plan), removed(plan)]).toEqual([[], []]);
+  });
+
+  it('ends its worker too when web has count 0, because the volume can move then', () => {
+    const live = version({ settings: own });
+    const processes = [{ name: 'web', count: 0 }, WORKER];
+    const plan = advance(
+      live,
+      { type: 'scaled' },
+      at({
+        live: [live],
+        instances: [worker({ node_id: 'n1' })],
+        route: routeTo(live),
+        project: project({ ...writes, processes }),
+      }),
+    );
+    expect(removed(plan)).toEqual(['w1']);
   });
 });
 

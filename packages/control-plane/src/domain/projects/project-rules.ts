@@ -172,19 +172,13 @@ function rulesOfProcess(
       message: 'this process is listed twice',
     },
     {
-      isBroken: isWeb && count > 1 && writes !== null,
+      isBroken: count > 1 && writes !== null,
       name: 'count',
       rule: 'single_writer',
       message: `must be at most 1 while ${writes}: two instances would write at once`,
     },
     {
-      isBroken: !isWeb && count > 0 && writes !== null,
-      name: 'count',
-      rule: 'single_writer',
-      message: `must be 0 while ${writes}: it would write beside “web”`,
-    },
-    {
-      isBroken: isWeb && replace === 'rolling' && isStopFirst(settings),
+      isBroken: replace === 'rolling' && isStopFirst(settings),
       name: 'replace',
       rule: 'single_writer',
       message: `must be “recreate” while ${writes}: with “rolling” two versions would write at once`,
