@@ -20,6 +20,7 @@ import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { isFree } from '@berth/testbed/ports';
 import { registryProgram, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
+import { APP, demonstrateApp } from './demo-app.ts';
 import { COPY_BANDWIDTH, DATA_PROJECTS, demonstrateData, writeShare } from './demo-data.ts';
 import { demonstratePush, SHOP } from './demo-push.ts';
 import { bareForge, type Forge, startGiteaForge, whyNoGitea } from './lib/forge.ts';
@@ -70,8 +71,12 @@ const PEOPLE = [
     emailVerified: true,
   },
 ] as const;
-type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number] | typeof SHOP;
-const ADDRESSES: readonly Example[] = [...EXAMPLES, ...DATA_PROJECTS, SHOP];
+type Example =
+  | (typeof EXAMPLES)[number]
+  | (typeof DATA_PROJECTS)[number]
+  | typeof APP
+  | typeof SHOP;
+const ADDRESSES: readonly Example[] = [...EXAMPLES, ...DATA_PROJECTS, APP, SHOP];
 
 const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
@@ -195,7 +200,7 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
   printLine('control plane, gateway, builder, two deploy nodes and proxy are ready');
 
-  printHeading('Seven projects: the first four, from a git repository to an address');
+  printHeading('Eight projects: the first four, from a git repository to an address');
   await deployExamples(berth, git);
   printHeading('Two projects that read a dataset on shared storage');
   const placed = await demonstrateData({
@@ -204,6 +209,13 @@ async function main(exitAfter: boolean): Promise<void> {
     share,
     printLine,
     follow: (name, asked, also) => follow(berth, name, asked, { also }),
+  });
+  printHeading('A whole application: web, worker, migration and nightly job');
+  const applied = await demonstrateApp({
+    berth,
+    git,
+    printLine,
+    follow: (name, asked) => follow(berth, name, asked, {}),
   });
   const person = await createPerson(join(dir, 'home'), PEOPLE[0]);
   const forge = (await forgeStarts) ?? bareForge(git, join(dir, 'git'));
@@ -217,7 +229,7 @@ async function main(exitAfter: boolean): Promise<void> {
   });
   printHeading('Each address, asked from outside');
   const checks = await Promise.all(ADDRESSES.map((example) => check(berth, example, people)));
-  const ok = checks.every((c) => c) && deployed && switched && placed;
+  const ok = checks.every((c) => c) && deployed && switched && placed && applied;
 
   printAddresses(berth, people, join(person.home, SHOP.name));
   for (const what of skipped) console.log(`\n  skipped: ${what}`);
@@ -228,7 +240,8 @@ async function main(exitAfter: boolean): Promise<void> {
         'outside, ' +
         'a push ' +
         `${switched ? 'replaced a version without a failed request' : 'FAILED OR LOST REQUESTS'}, ` +
-        `data ${placed ? 'copied once' : 'COPIED TWICE'}, ${elapsed().trim()} in total.`,
+        `data ${placed ? 'copied once' : 'COPIED TWICE'}, ` +
+        `worker and job ${applied ? 'worked' : 'FAILED'}, ${elapsed().trim()} in total.`,
     );
     if (!ok) process.exitCode = 1;
     return;

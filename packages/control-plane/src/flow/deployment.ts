@@ -1196,7 +1196,7 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
     return draft.addLine(
       d,
       'instance',
-      `${workers} of ${draft.workers(d).length} instances without HTTP have not started yet`,
+      `waits until ${workers} of ${draft.workers(d).length} other instances have started`,
     );
   const { now, uptime } = draft.facts;
   draft.set(d, {

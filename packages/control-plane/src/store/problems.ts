@@ -2,6 +2,7 @@
  * The problems that Berth found: one row for each kind and subject. A lock ensures that only one
  * control plane at a time updates them.
  */
+import { WEB } from '@berth/wire/project';
 import { sql } from 'kysely';
 import {
   type Clock,
@@ -259,6 +260,23 @@ async function standingsOf(
     .$if(ids !== null, (q) => q.where('project_id', 'in', ids ?? []))
     .orderBy('generation')
     .execute();
+  const failing = await db.kysely
+    .selectFrom('instances as i')
+    .innerJoin('deployments as d', 'd.id', 'i.deployment_id')
+    .select(['i.project_id', 'i.process', 'i.number', 'i.detail'])
+    .where('d.status', '=', 'running')
+    .where('i.process', '!=', WEB)
+    .where('i.state', '=', 'unhealthy')
+    .$if(ids !== null, (q) => q.where('i.project_id', 'in', ids ?? []))
+    .orderBy('i.process', 'desc')
+    .orderBy('i.number', 'desc')
+    .execute();
+  const failingById = new Map(
+    failing.map(({ project_id, process, number, detail }) => [
+      project_id,
+      { process, number, detail },
+    ]),
+  );
   // Later rows overwrite earlier ones in the map, so the newest deployment of a project wins.
   const runs = new Map(
     running.map((row) => [
@@ -281,6 +299,7 @@ async function standingsOf(
               error_message,
             },
       running: runs.get(id) ?? null,
+      failing: failingById.get(id) ?? null,
     }),
   );
 }

@@ -199,7 +199,7 @@ describe('a new version', () => {
       world({ live: [early], instances: [starting], tasks: [web, workerTask(starting)] }),
     );
     expect(waits.route).toBeNull();
-    expect(lines(waits)).toContain('1 of 1 instances without HTTP have not started yet');
+    expect(lines(waits)).toContain('waits until 1 of 1 other instances have started');
   });
 
   it('fails if a worker exits before it has settled, and the old version serves', () => {

@@ -745,6 +745,37 @@ test('a project that somebody stops is not unhealthy any more', async () => {
   ]);
 });
 
+test('a worker in a restart loop is told once, while the project answers', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'berth-notify-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  await begin({}, { databaseUrl: `sqlite:${join(folder, 'berth.db')}` });
+  const database = new DatabaseSync(join(folder, 'berth.db'));
+  onTestFinished(() => database.close());
+  await create();
+  await world.live(project);
+  database.exec(
+    `insert into instances (id, project_id, deployment_id, process, number, state, labelled, detail,
+       losses, since, created_at)
+     select 'w1', project_id, id, 'worker', 1, 'unhealthy', 1,
+       'it restarted 5 times in the last ten minutes', '[]', 0, 0 from deployments`,
+  );
+  database.exec("update deployments set health_status = 'degraded', health_since = 0");
+  await plane().round();
+  await plane().round();
+  database.exec("update instances set state = 'serving', detail = null");
+  database.exec("update deployments set health_status = 'healthy', health_since = 0");
+  await plane().round();
+  pass(3 * MINUTE);
+  await plane().round();
+  const titles = received.map(
+    ({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title,
+  );
+  expect(titles.filter((title) => title.includes('shop'))).toEqual([
+    'worker 1 of shop is unhealthy',
+    'shop is healthy',
+  ]);
+});
+
 // The columns of PostgreSQL take no fraction.
 test.each([0, 0.123456, 0.999])('a pause is a whole number of milliseconds', (random) => {
   for (let tries = 0; tries < 12; tries += 1)

@@ -35,7 +35,13 @@ const gone = (
   seen: { title, detail: null, advice: null, path: null, project_ids },
 });
 
-export function ofProject({ id, name, newest, running }: ProjectStanding): Observation[] {
+export function ofProject({
+  id,
+  name,
+  newest,
+  running,
+  failing = null,
+}: ProjectStanding): Observation[] {
   const observations: Observation[] = [];
   const path = `/projects/${id}`;
   const [project_ids, at] = [[id], null];
@@ -61,7 +67,9 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
       ...gone('failed', id, `Deployment ${newest.generation} of ${name} is live`, project_ids),
     });
 
-  if (running === null)
+  if (failing !== null && running?.health !== 'unhealthy')
+    observations.push(failingObservation(failing, { id, name, path, project_ids }));
+  else if (running === null)
     observations.push(
       gone('unhealthy', id, `The unhealthy version of ${name} does not run any more`, project_ids),
     );
@@ -95,6 +103,28 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
   else if (running.health === 'healthy' || running.health === 'drifted')
     observations.push(gone('unhealthy', id, `${name} is healthy`, project_ids));
   return observations;
+}
+
+type Of = { id: string; name: string; path: string; project_ids: string[] };
+
+/** Observes a process that restarts again and again, or that does not run. */
+function failingObservation(
+  { process, number, detail }: NonNullable<ProjectStanding['failing']>,
+  { id, name, path, project_ids }: Of,
+): Observation {
+  return {
+    kind: 'unhealthy',
+    subject: id,
+    at: null,
+    isProblem: true,
+    seen: {
+      title: `${process} ${number} of ${name} is unhealthy`,
+      detail: clip(detail),
+      advice: `Read its log: berth logs ${name} --process ${process}. Then deploy a correction.`,
+      path,
+      project_ids,
+    },
+  };
 }
 
 const minuteOf = (ms: number): string => new Date(ms).toISOString().slice(0, 16).replace('T', ' ');

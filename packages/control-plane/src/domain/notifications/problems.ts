@@ -100,6 +100,11 @@ export type ProjectStanding = {
     error_message: string | null;
   } | null;
   running: { id: string; health: string | null; detail: string | null } | null;
+  /**
+   * An instance of a process without HTTP that is unhealthy, and why; null: there is none. The
+   * project can answer requests all the same.
+   */
+  failing?: { process: string; number: number; detail: string | null } | null;
 };
 
 const MINUTE = 60_000;
