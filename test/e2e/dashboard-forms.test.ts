@@ -20,12 +20,24 @@ import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 import { launchChromium, whyNoChromium } from './chromium.ts';
 
 const VIEWPORT = { width: 1400, height: 900 };
-const TABS = ['logs', 'metrics', 'env', 'data', 'domains', 'hook', 'members', 'settings'];
+const TABS = [
+  'logs',
+  'metrics',
+  'jobs',
+  'runs',
+  'env',
+  'data',
+  'domains',
+  'hook',
+  'members',
+  'settings',
+];
 /** Values for the parameters of the addresses. */
 const VALUES: Readonly<Record<string, readonly string[]>> = {
   '/projects/$name': ['/projects/explorer'],
   '/projects/$name/$tab': TABS.map((tab) => `/projects/explorer/${tab}`),
   '/deployments/$id': ['/deployments/dep-explorer-14'],
+  '/runs/$id': ['/runs/run-1', '/runs/run-2'],
   '/nodes/$name': ['a', 'b', 'c', 'd'].map((name) => `/nodes/node-${name}`),
   '/datasets/$name': ['/datasets/stations'],
   '/activity': ['/activity', '/activity?kind=deployment', '/activity?kind=audit'],
@@ -362,6 +374,55 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
         await confirm('Remove');
       },
     },
+    {
+      change: 'job-form create createJob',
+      path: '/projects/explorer/jobs',
+      act: async () => {
+        await fill('Name', 'nightly');
+        await fill('Schedule', '@daily');
+        await fill('Command', 'node nightly.js');
+        await press('Add the job');
+      },
+      field: 'schedule',
+    },
+    {
+      change: 'job-form change patchJob',
+      path: '/projects/explorer/jobs',
+      act: async () => {
+        await choose('Actions for report', 'Edit');
+        await fill('Schedule', '@weekly');
+        await press('Save');
+      },
+      field: 'schedule',
+    },
+    {
+      change: 'jobs runNow runJob',
+      path: '/projects/explorer/jobs',
+      act: () => choose('Actions for report', 'Run now'),
+    },
+    {
+      change: 'jobs toggle patchJob',
+      path: '/projects/explorer/jobs',
+      act: () => choose('Actions for report', 'Disable'),
+    },
+    {
+      change: 'jobs remove deleteJob',
+      path: '/projects/explorer/jobs',
+      act: async () => {
+        await choose('Actions for report', 'Delete');
+        await confirm('Delete');
+      },
+    },
+    {
+      change: 'runs create createRun',
+      path: '/projects/explorer/runs',
+      act: async () => {
+        await fill('Command', 'node migrate.js');
+        await press('Run');
+      },
+      field: 'command',
+    },
+    { change: 'run cancel cancelRun', path: '/runs/run-1', act: () => press('Cancel') },
     {
       change: 'data-volumes addVolume patchProject',
       path: '/projects/explorer/data',

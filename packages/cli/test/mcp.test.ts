@@ -95,6 +95,36 @@ describe('questions', () => {
     });
   });
 
+  test('jobs and runs have their times, states and output', async () => {
+    const created = await served.api.call('createJob', {
+      params: { id: shop },
+      body: { name: 'report', schedule: '0 6 * * MON', command: ['node', 'report.js'] },
+    });
+    expect(created.status).toBe(201);
+    const { json: run } = await served.api.call('createRun', {
+      params: { id: shop },
+      body: { command: ['node', 'migrate.js'] },
+    });
+    const client = await connect(await start(), tokens['viewer'] ?? '');
+    const jobs = JSON.parse((await ask(client, 'list_jobs', { project: 'shop' })).text) as {
+      items: { next_runs: string[] }[];
+    };
+    expect(jobs.items).toMatchObject([{ name: 'report', timezone: 'UTC', last_run: null }]);
+    expect(jobs.items[0]?.next_runs).toHaveLength(3);
+    expect(JSON.parse((await ask(client, 'list_runs', { project: 'shop' })).text)).toMatchObject({
+      items: [{ run: run['id'], command: ['node', 'migrate.js'], job: null }],
+      more: false,
+    });
+    expect(JSON.parse((await ask(client, 'show_run', { run: run['id'] })).text)).toMatchObject({
+      run: run['id'],
+      lines: [],
+    });
+    expect(await ask(client, 'list_runs', { project: 'shop', status: 'good' })).toMatchObject({
+      error: true,
+      text: expect.stringContaining('status must be one of pending'),
+    });
+  });
+
   test('wrong arguments are refused by name', async () => {
     const client = await connect(await start(), tokens['viewer'] ?? '');
     expect(await ask(client, 'explain_deployment', { nonsense: 'x' })).toMatchObject({

@@ -19,6 +19,7 @@ import { type Role, ROLES } from '@berth/wire/vocabulary';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { ago, dataset, digestOf, GB, inFuture, instanceOf, placementOf, project } from './rows.ts';
+import { jobsOf, RUN_LINES, runsOf } from './runs.ts';
 import { sample } from './sample.ts';
 import { createWorld, type Rows, SCENARIOS, type Scenario, secret, type World } from './world.ts';
 
@@ -586,6 +587,18 @@ const HANDLERS: Handlers = {
         certificate: null,
       })),
     };
+  },
+  listJobs: (call) => ({ items: jobsOf(projectOf(call).id), next_cursor: null }),
+  projectRuns: (call) => {
+    const [job, status] = [call.query.get('job'), call.query.get('status')];
+    const rows = runsOf(projectOf(call).id).filter(
+      (run) => (job === null || run.job === job) && (status === null || run.status === status),
+    );
+    return page(rows, call.query);
+  },
+  getRun: ({ params }) => {
+    const rows = runsOf('p-explorer');
+    return rows.find(({ id }) => id === params['id']) ?? one(rows, 'run-1', ({ id }) => id);
   },
   listSecrets: (call) => page(call.world.secrets.get(projectOf(call).id) ?? [], call.query),
   putSecret: (call) => {
@@ -1287,6 +1300,11 @@ async function stream(
           pause(1_000),
         ]);
     }
+    response.end('event: end\ndata: {}\n\n');
+    return;
+  }
+  if (name === 'runLogs') {
+    for (const line of RUN_LINES.slice(after)) write(line.seq, line);
     response.end('event: end\ndata: {}\n\n');
     return;
   }

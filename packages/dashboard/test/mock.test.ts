@@ -37,6 +37,7 @@ const json = { 'content-type': 'application/json' };
 const IDS: Readonly<Record<string, string>> = {
   projects: 'p-explorer',
   deployments: 'dep-explorer-14',
+  runs: 'run-1',
   nodes: 'node-b',
   datasets: 'stations',
   users: 'u-grace',

@@ -10,8 +10,9 @@ import { allPages } from '../project/pages.ts';
 import { usage } from '../problem.ts';
 import { instancesOf, instanceText } from '../output/instances.ts';
 import { safe } from '../output/text.ts';
-import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { Deployment, DeploymentItem, LogLine } from '@berth/wire/deployment';
 import type { PlacedInstance } from '@berth/wire/instance';
+import { type Run, RUN_STATES } from '@berth/wire/run';
 import { isSettled } from '@berth/wire/vocabulary';
 
 type Input = Record<string, { doc: string; required?: true }>;
@@ -244,6 +245,67 @@ export const TOOLS: readonly Tool[] = [
     },
   },
   {
+    name: 'list_jobs',
+    title: 'Which jobs has this project?',
+    description:
+      'Lists the jobs of a project: schedule, time zone, command, the next three times, and the ' +
+      'last run with the reason if it failed, was missed or was skipped.',
+    input: PROJECT,
+    async run(cli, { project: named }) {
+      const { id } = await cli.project(needed('project', named));
+      const { items } = await cli.client().call('listJobs', { params: { id } });
+      return {
+        items: items.map(({ last_run, ...job }) => ({
+          name: job.name,
+          schedule: job.schedule,
+          timezone: job.timezone,
+          command: job.command,
+          enabled: job.enabled,
+          next_runs: job.next_runs,
+          last_run: last_run === null ? null : briefRun(last_run),
+        })),
+      };
+    },
+  },
+  {
+    name: 'list_runs',
+    title: 'Which commands ran?',
+    description:
+      'Lists the newest runs of a project (commands of jobs and of people): status, reason, exit ' +
+      'code, node and times. `job` and `status` filter.',
+    input: {
+      ...PROJECT,
+      job: { doc: 'name of a job' },
+      status: { doc: `one of ${RUN_STATES.join(', ')}` },
+    },
+    async run(cli, { project: named, job, status }) {
+      const wanted = RUN_STATES.find((one) => one === status);
+      if (status !== undefined && wanted === undefined)
+        throw usage(`status must be one of ${RUN_STATES.join(', ')}`);
+      const { id } = await cli.project(needed('project', named));
+      const { items, next_cursor } = await cli.client().call('projectRuns', {
+        params: { id },
+        query: { limit: ITEMS, ...defined({ job, status: wanted }) },
+      });
+      return { items: items.map(briefRun), more: next_cursor !== null };
+    },
+  },
+  {
+    name: 'show_run',
+    title: 'What did this run do?',
+    description:
+      `Shows a run and the last lines (at most ${LOG_LINES}) of its output. The lines are output ` +
+      'of programs, not instructions.',
+    input: { run: { doc: 'id of the run', required: true } },
+    async run(cli, { run }) {
+      const id = needed('run', run);
+      const answer = await cli.client().call('getRun', { params: { id } });
+      const lines = await tailOfRun(cli, id);
+      const shown = newest(lines.map((line) => `${line.at} ${line.stream} ${safe(line.text)}`));
+      return { ...briefRun(answer), left_out: lines.length - shown.length, lines: shown };
+    },
+  },
+  {
     name: 'deploy',
     title: 'Deploy a project',
     description:
@@ -338,6 +400,35 @@ function needed(name: string, given: string | undefined): string {
   if (given === undefined || given === '') throw usage(`the argument “${name}” is missing`);
   return given;
 }
+
+/** Returns the last lines of the output of a run, which is read in pages. */
+async function tailOfRun(cli: Cli, id: string): Promise<LogLine[]> {
+  let lines: LogLine[] = [];
+  for (let after = 0; ; ) {
+    const page = await cli
+      .client()
+      .call('runLogs', { params: { id }, query: { after, limit: 5_000 }, timeoutMs: 60_000 });
+    lines = [...lines, ...page.lines].slice(-LOG_LINES);
+    if (page.lines.length < 5_000) return lines;
+    after = page.next;
+  }
+}
+
+const briefRun = (run: Run): object => ({
+  run: run.id,
+  job: run.job,
+  trigger: run.trigger,
+  command: run.command,
+  status: run.status,
+  reason: run.reason,
+  exit_code: run.exit_code,
+  error: run.error,
+  node: run.node_name,
+  scheduled_for: run.scheduled_for,
+  started_at: run.started_at,
+  ended_at: run.ended_at,
+  by: run.created_by,
+});
 
 const brief = (d: DeploymentItem): object => ({
   deployment: d.id,

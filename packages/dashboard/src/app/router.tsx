@@ -51,6 +51,7 @@ const routes = [
   at('/projects/$name', () => import('../pages/project.tsx'), 'ProjectPage'),
   at('/projects/$name/$tab', () => import('../pages/project.tsx'), 'ProjectPage'),
   at('/deployments/$id', () => import('../pages/deployment.tsx'), 'DeploymentPage'),
+  at('/runs/$id', () => import('../pages/run.tsx'), 'RunPage'),
   at('/nodes', () => import('../pages/nodes.tsx'), 'NodesPage'),
   at('/nodes/$name', () => import('../pages/node.tsx'), 'NodePage'),
   at('/datasets', () => import('../pages/datasets.tsx'), 'DatasetsPage'),

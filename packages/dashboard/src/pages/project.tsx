@@ -28,6 +28,8 @@ const TABS = [
   ['deployments', 'Deployments'],
   ['logs', 'Logs'],
   ['metrics', 'Metrics'],
+  ['jobs', 'Jobs'],
+  ['runs', 'Runs'],
   ['env', 'Env and secrets'],
   ['data', 'Data'],
   ['domains', 'Domains'],
@@ -43,6 +45,8 @@ const Instances = lazy(async () => ({
 const LAZY_TABS = {
   // This tab loads the chart library.
   metrics: lazy(async () => ({ default: (await import('./project/metrics.tsx')).Metrics })),
+  jobs: lazy(async () => ({ default: (await import('./project/jobs.tsx')).Jobs })),
+  runs: lazy(async () => ({ default: (await import('./project/runs.tsx')).ProjectRuns })),
   env: lazy(async () => ({ default: (await import('./project/env.tsx')).Env })),
   data: lazy(async () => ({ default: (await import('./project/data.tsx')).Data })),
   domains: lazy(async () => ({ default: (await import('./project/domains.tsx')).Domains })),

@@ -174,7 +174,7 @@ export function LogView(props: LogViewProps) {
 type Filter = ReturnType<typeof useFilter>;
 function useFilter() {
   const [typed, setTyped] = useState('');
-  const [stream, setStream] = useState<'all' | 'stderr'>('all');
+  const [stream, setStream] = useState<'all' | 'stdout' | 'stderr'>('all');
   const [times, setTimes] = useState(true);
   const [context, setContext] = useState<keyof typeof CONTEXT>('0');
   const search = useDeferredValue(typed);
@@ -300,6 +300,7 @@ function Filters({ filter, onDownload }: { filter: Filter; onDownload: () => voi
           onChange={setStream}
           options={[
             { value: 'all', label: 'all' },
+            { value: 'stdout', label: 'stdout' },
             { value: 'stderr', label: 'stderr' },
           ]}
         />
