@@ -73,6 +73,7 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
   afterAll(() => chromium?.close());
   /** Removes what a test left in the page; a page of its own for each test takes twice the time. */
   const clean = async (): Promise<void> => {
+    mock.answerInstead(() => undefined);
     await page.unrouteAll({ behavior: 'ignoreErrors' });
     await page.context().clearCookies();
     await page.evaluate(() => {
@@ -603,14 +604,10 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
       const address = new RegExp(`^${route.path.replaceAll(/:\w+/g, '[^/]+')}$`);
       let refusal = problemOf(409, '');
       let requests = 0;
-      await page.route(/\/api\//, (sent) => {
-        if (
-          sent.request().method() !== route.method ||
-          !address.test(new URL(sent.request().url()).pathname)
-        )
-          return sent.continue();
+      mock.answerInstead((method, path) => {
+        if (method !== route.method || !address.test(path)) return undefined;
         requests += 1;
-        return sent.fulfill(refusal);
+        return refusal;
       });
       if (row.signedOut)
         await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { silentLogger } from '@berth/kit/log';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { run } from '@berth/testbed/process';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -27,7 +27,7 @@ function folder(): string {
 
 async function berth(args: string[], databaseUrl: string, input?: string) {
   const stdin = input === undefined ? {} : { input: Readable.from([input]) };
-  const argv = [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'admin', ...args] as const;
+  const argv = [process.execPath, join(programsRoot(), 'bin', 'berth'), 'admin', ...args] as const;
   return run(argv, { env: { DATABASE_URL: databaseUrl }, mayFail: true, ...stdin });
 }
 

@@ -13,17 +13,33 @@ const TYPES: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
+/** An answer that the mock gives instead of its own. */
+export type Instead = { status: number; contentType: string; body: string };
+
 /** `folder` null: only the API. Sends NAME.gz and lets browsers keep assets, like the control plane. */
 export async function serveMock(
   folder: string | null,
   options: MockOptions & { port?: number } = {},
-): Promise<{ url: string; stop(): Promise<void> }> {
+): Promise<{
+  url: string;
+  /**
+   * Answers these requests in another way, until the next call. Requests that a browser's driver
+   * answers take half as much time again, because they switch off the cache.
+   */
+  answerInstead(answer: (method: string, path: string) => Instead | undefined): void;
+  stop(): Promise<void>;
+}> {
   const mock = createMock(options);
+  let instead: (method: string, path: string) => Instead | undefined = () => undefined;
   const server = createServer((request, response) => {
+    const path = new URL(request.url ?? '/', 'http://mock').pathname;
+    const other = instead(request.method ?? 'GET', path);
+    if (other !== undefined) {
+      response.writeHead(other.status, { 'content-type': other.contentType }).end(other.body);
+      return;
+    }
     if (mock(request, response)) return;
-    const asset = normalize(
-      decodeURIComponent(new URL(request.url ?? '/', 'http://mock').pathname),
-    );
+    const asset = normalize(decodeURIComponent(path));
     void (async () => {
       if (folder === null) throw new Error('no pages');
       const file = join(folder, asset.startsWith('/assets/') ? asset : 'index.html');
@@ -43,6 +59,7 @@ export async function serveMock(
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,
+    answerInstead: (answer) => void (instead = answer),
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { dynamicConfig } from '@berth/control-plane/routing/traefik';
-import { findProgram, findTraefik, repositoryRoot } from '@berth/testbed/config';
+import { findProgram, findTraefik, programsRoot } from '@berth/testbed/config';
 import {
   asAnApplicationReads,
   COMMONLY_FORGED_HEADERS,
@@ -128,7 +128,7 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)(
       );
 
       gateway = await startProcess(
-        [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+        [process.execPath, join(programsRoot(), 'bin', 'berth'), 'gateway'],
         {
           name: 'gateway',
           env: {

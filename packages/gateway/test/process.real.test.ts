@@ -10,7 +10,7 @@ import { Agent, request } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import {
   isRunning,
@@ -56,7 +56,7 @@ const environment = (more: Record<string, string> = {}): Record<string, string> 
 });
 async function start(more: Record<string, string> = {}): Promise<RunningProcess> {
   const started = await startProcess(
-    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+    [process.execPath, join(programsRoot(), 'bin', 'berth'), 'gateway'],
     {
       name: 'gateway',
       logFile: join(dir, 'gateway.log'),
@@ -285,7 +285,7 @@ describe('several workers', () => {
 
 it('names all wrong settings without secrets and exits with 2', async () => {
   const { code, stderr } = await run(
-    [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+    [process.execPath, join(programsRoot(), 'bin', 'berth'), 'gateway'],
     {
       mayFail: true,
       env: environment({
@@ -305,7 +305,7 @@ it('exits with 1 if the port is in use, with or without workers', async () => {
   await start();
   for (const GATEWAY_WORKERS of ['1', '2']) {
     const { code } = await run(
-      [process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+      [process.execPath, join(programsRoot(), 'bin', 'berth'), 'gateway'],
       {
         mayFail: true,
         env: environment({ GATEWAY_WORKERS }),
@@ -346,7 +346,7 @@ describe('the socket of systemd', () => {
     const passed = (socket as unknown as { _handle: { fd: number } })._handle.fd;
     systemd = spawn(
       'sh',
-      ['-c', AGAIN, 'sh', process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'],
+      ['-c', AGAIN, 'sh', process.execPath, join(programsRoot(), 'bin', 'berth'), 'gateway'],
       {
         env: { PATH: process.env.PATH, ...environment(more) },
         stdio: ['ignore', logFile.fd, logFile.fd, passed],

@@ -9,6 +9,12 @@ export const repositoryRoot = join(dirname(fileURLToPath(import.meta.url)), '..'
 /** Folder of the programs that set-up fetched (ignored by git). */
 export const toolsDir = join(repositoryRoot, '.tools');
 
+/**
+ * Returns the folder whose bin/berth starts our programs: the bundle that the tests made
+ * (scripts/lib/test-programs.ts), or the sources.
+ */
+export const programsRoot = (): string => process.env['BERTH_TEST_PROGRAMS'] ?? repositoryRoot;
+
 export type Environment = Readonly<Record<string, string>>;
 
 /** Folders in which Debian keeps system programs; the PATH of a non-login shell can lack them. */

@@ -14,7 +14,7 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Project, ProjectCreate } from '@berth/wire/project';
 import { isSettled } from '@berth/wire/vocabulary';
 import { startAgentTap } from './agent-tap.ts';
-import { findTraefik, repositoryRoot, toolsDir } from './config.ts';
+import { findTraefik, programsRoot, toolsDir } from './config.ts';
 import type { Engine } from './engine-handle.ts';
 import { writeFileConfig } from './file-provider.ts';
 import type { History } from './history.ts';
@@ -520,7 +520,7 @@ export function service(
 ): Service {
   const logFile = join(dir, 'logs', `${name}.log`);
   let running: RunningProcess | undefined;
-  let root = repositoryRoot;
+  let root = programsRoot();
   const present = (): RunningProcess => {
     if (running === undefined) throw new Error(`${name} was never started`);
     return running;

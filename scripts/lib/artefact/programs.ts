@@ -93,11 +93,15 @@ const docsPage: Plugin = {
 };
 
 /**
- * Writes the programs to `lib`. @returns what they are made of, with paths relative to the
- * repository
+ * Writes the programs to `lib`. `more`: further programs, by name. @returns what they are made of,
+ * with paths relative to the repository
  */
-export async function bundlePrograms(lib: string, arch: Architecture): Promise<Metafile> {
-  const entryPoints = { ...PROGRAMS, ...threadsAndChildren() };
+export async function bundlePrograms(
+  lib: string,
+  arch: Architecture,
+  more: Readonly<Record<string, string>> = {},
+): Promise<Metafile> {
+  const entryPoints = { ...PROGRAMS, ...more, ...threadsAndChildren() };
   const { metafile } = await build({
     absWorkingDir: root,
     entryPoints: Object.fromEntries(

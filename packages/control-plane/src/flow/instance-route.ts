@@ -17,7 +17,7 @@ import {
 import { countFor } from '../domain/deployments/instance-count.ts';
 import { awaitsContainer, waitingFor } from '../domain/deployments/wait-reason.ts';
 import type { DeploymentRecord, RouteRecord, RouteServer } from '../domain/platform/records.ts';
-import type { Draft } from './plan-draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
 import { holderOfAddress, routeTo } from './route.ts';
 
 /**
@@ -191,8 +191,10 @@ export function promote(
   endFirstTask(draft, d);
   const before = draft.node(d.node_id);
   draft.removeInstance(instance.id);
-  // An instance on a deleted node gets no record, because the node does not return.
-  if (as !== null && before !== undefined)
+  // An instance on a deleted node gets no record, because the node does not return. A contract-only
+  // agent would never list the container of a lost one: a person removes it
+  // (domain/nodes/unmanaged-containers.ts).
+  if (as !== null && before !== undefined && (as.state !== 'lost' || isBerthAgent(before)))
     draft.putInstance({
       id: ownLabel(d) ?? draft.freshId(),
       labelled: ownLabel(d) !== null,

@@ -51,7 +51,8 @@ import {
   wantedCount,
 } from './instance-route.ts';
 import { questionAgain } from './placement-question.ts';
-import type { Draft } from './plan-draft.ts';
+import { type Draft, isBerthAgent } from './plan-draft.ts';
+import { holderOfAddress } from './route.ts';
 import { addKeptDevices, freeDevicesOf, takeRoomOfOther } from './room.ts';
 import { isAtRest, isProjectStopped } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
@@ -433,8 +434,10 @@ export function reconcile(
   stored: DeploymentRecord,
   { avoid = [], isHeld = draft.facts.project.on_node_lost === 'wait' }: Reconcile = {},
 ): void {
+  if (stored.status !== 'running' || isProjectStopped(draft)) return;
+  unreportedFirstReturned(draft, presentOf(draft, stored));
   const d = presentOf(draft, stored);
-  if (d.status !== 'running' || isProjectStopped(draft) || isHeldBack(draft, d)) return;
+  if (isHeldBack(draft, d)) return;
   endReplacements(draft, d);
   endDuplicates(draft, d);
   const count = wantedCount(draft, d);
@@ -447,6 +450,24 @@ export function reconcile(
   const reserved = isHeld ? waiting.map(({ number }) => number) : [];
   const missing = count - present - reserved.length;
   if (missing > 0) startMore(draft, d, missing, { avoid, reserved });
+}
+
+/**
+ * The node of the lost first instance is back, and its contract-only agent lists no containers: its
+ * route stayed, so it serves again. A replacement that already starts takes its place.
+ */
+function unreportedFirstReturned(draft: Draft, d: DeploymentRecord): void {
+  const home = draft.node(d.node_id);
+  if (d.lost_since === null || home === undefined || isBerthAgent(home)) return;
+  const heardAt = Math.max(home.last_seen_at, home.last_polled_at ?? 0);
+  if (heardAt <= d.lost_since || holderOfAddress(draft, d) !== null) return;
+  if (draft.instances(d).some(({ state }) => state === 'starting')) return;
+  const detail = `${home.hostname} is back, but its agent does not report containers; the route stays`;
+  draft.set(d, {
+    lost_since: null,
+    health: { status: 'unknown', since: draft.facts.now, detail },
+  });
+  draft.addLine(d, 'instance', `its node is back; its agent does not report containers`);
 }
 
 /** `isHeld`: a lost instance waits for its node, so it counts as present. */

@@ -63,10 +63,17 @@ export const restReason = (draft: Pick<Draft, 'facts' | 'plan'>): WaitReason => 
  * stopped it at count 0.
  */
 export function refreshRest(draft: Draft, d: DeploymentRecord): void {
-  const kind = waitReasonOf(d)?.kind;
-  const reason = restReason(draft);
-  if (!isAtRest(d) || kind === reason.kind) return;
-  if (kind === 'project_stopped' || kind === 'scaled_to_zero') draft.set(d, waitingFor(reason));
+  const stored = waitReasonOf(d);
+  const present = restReason(draft);
+  if (!isAtRest(d) || stored === null) return;
+  if (stored.kind === 'project_stopped' || stored.kind === 'scaled_to_zero') {
+    if (stored.kind !== present.kind) draft.set(d, waitingFor(present));
+  } else if (stored.kind === 'project_stopped_and' || stored.kind === 'project_stopped_but_runs') {
+    const { at_zero: _, ...reason } = stored;
+    const at_zero = present.kind === 'scaled_to_zero' ? (true as const) : undefined;
+    if (stored.at_zero !== at_zero)
+      draft.set(d, waitingFor({ ...reason, ...defined({ at_zero }) }));
+  }
 }
 
 /**

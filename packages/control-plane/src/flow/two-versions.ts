@@ -8,12 +8,11 @@
  *
  * Pure.
  */
-import { webSettings } from '../domain/projects/processes.ts';
-import { defined } from '@berth/kit/defined';
 import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { RoomEnds } from '../domain/deployments/wait-reason.ts';
 import { type Choice, choose, type Question } from '../domain/nodes/placement.ts';
 import type { Ending, MachineNeeds } from '../domain/nodes/room.ts';
+import { endingOf, roomEnds } from '../domain/nodes/room-ends.ts';
 import type { DeploymentRecord } from '../domain/platform/records.ts';
 import { placeOthers } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
@@ -36,7 +35,7 @@ type PlaceOfFirst =
 export function placeOfFirst(draft: Draft, d: DeploymentRecord, question: Question): PlaceOfFirst {
   const fits = (machine: MachineNeeds | null): boolean =>
     choose({ ...question, machine }, draft.facts.nodes, draft.facts).placement.winner !== null;
-  const ending = endingOf(draft);
+  const ending = endingHere(draft);
   if (ending.length > 0 && fits(machineOfFirst(draft, d, { freed: freedFor(draft, d), ending })))
     return { kind: 'room_ends', reason: reasonOf(draft, ending) };
   const place = placeWithoutOld(draft, d, question);
@@ -62,7 +61,7 @@ export function placesOfOthers(
   const freed = freedFor(draft, d);
   const { choices, lacking } = placed(machineOfOther(draft, d, { freed }));
   if (lacking === null) return { kind: 'now', choices };
-  const ending = endingOf(draft);
+  const ending = endingHere(draft);
   if (ending.length > 0 && placed(machineOfOther(draft, d, { freed, ending })).lacking === null)
     return { kind: 'room_ends', reason: reasonOf(draft, ending) };
   const old = needsOldRoom(draft, d);
@@ -74,32 +73,14 @@ export function placesOfOthers(
 }
 
 /** Returns the containers of the project that are ending: their room is free soon. */
-function endingOf(draft: Draft): readonly Ending[] {
-  const { project, live, room } = draft.facts;
-  const draining = live.flatMap(({ id: deployment_id, project_id, generation, settings }) =>
-    draft
-      .instances({ id: deployment_id })
-      .filter(({ state }) => state === 'draining')
-      .flatMap(({ id, labelled, number, node_id }) => {
-        const bytes = webSettings(settings).memory_bytes ?? 0;
-        const instance_id = labelled ? id : null;
-        const of = { project_id, deployment_id, generation, instance_id, number };
-        return node_id === null ? [] : [{ ...of, node_id, containers: 1, bytes }];
-      }),
+function endingHere(draft: Draft): readonly Ending[] {
+  const { project, live, room = {} } = draft.facts;
+  return endingOf(
+    project.id,
+    room,
+    live.map((d) => ({ ...d, instances: draft.instances(d) })),
   );
-  const removed = room?.ending?.filter(({ project_id }) => project_id === project.id) ?? [];
-  return [...removed, ...draining];
 }
 
-/** Maximum number of containers that the reason names. */
-const MAX_NAMED = 3;
-
-const reasonOf = (draft: Draft, ending: readonly Ending[]): RoomEnds => ({
-  kind: 'room_ends',
-  containers: ending.slice(0, MAX_NAMED).map(({ generation, number, node_id }) => ({
-    generation,
-    ...defined({ number }),
-    node: draft.node(node_id)?.hostname ?? 'a deleted node',
-  })),
-  others: Math.max(0, ending.length - MAX_NAMED),
-});
+const reasonOf = (draft: Draft, ending: readonly Ending[]): RoomEnds =>
+  roomEnds(ending, (id) => draft.node(id)?.hostname);

@@ -224,7 +224,8 @@ function leaveFailed(
 
 /** Stores the reason to wait, and adds a story line if the reason changed. */
 function setWaiting(draft: Draft, d: DeploymentRecord, because: WaitReason): void {
-  const reason: WaitReason = { kind: 'project_stopped_and', because };
+  const at_zero = restReason(draft).kind === 'scaled_to_zero' ? (true as const) : undefined;
+  const reason: WaitReason = { kind: 'project_stopped_and', because, ...defined({ at_zero }) };
   if (sameWait(waitReasonOf(d), reason)) return;
   const isNew = !waitsFor(d, reason);
   draft.set(d, waitingFor(reason));

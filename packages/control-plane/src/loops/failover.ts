@@ -27,6 +27,12 @@ type Sent = { deployment_id: string; event: Extract<FlowEvent, { node_id: string
  */
 const AGAIN_MS = 10_000;
 
+/**
+ * The same for a node whose address another machine has. The flow decides only after that machine
+ * has listed its containers, and until then requests reach it.
+ */
+const REPLACED_AGAIN_MS = 2_000;
+
 export const failover = ({ failover: watch, instances, driver, log, monotonic }: Deps) => {
   /** When the event was sent, by event, deployment and node. */
   const sentAt = new Map<string, number>();
@@ -63,7 +69,8 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
     for (const key of sentAt.keys()) if (!events.has(key)) sentAt.delete(key);
     for (const [key, { deployment_id, event }] of events) {
       if (signal.aborted) return;
-      if (monotonic() - (sentAt.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) continue;
+      const againMs = event.type === 'node_replaced' ? REPLACED_AGAIN_MS : AGAIN_MS;
+      if (monotonic() - (sentAt.get(key) ?? Number.NEGATIVE_INFINITY) < againMs) continue;
       sentAt.set(key, monotonic());
       await driver.advance(deployment_id, event).catch((error: unknown) => {
         sentAt.delete(key);

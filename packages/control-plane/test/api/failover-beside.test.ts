@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createWorld, type World } from './deployed.ts';
 import { runFailover } from './failover-loop.ts';
-import { type Api, createApi, createProject, register, tick } from './harness.ts';
+import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
 
 const SECOND = 1_000;
 const HOME_IP = '10.0.0.7';
@@ -50,6 +50,17 @@ const see = async (id = deployment): Promise<Shown> =>
   (await api.call('getDeployment', of(id))).json as unknown as Shown;
 const rows = async (id = deployment): Promise<string[]> =>
   (await see(id)).instances.map((i) => `${i.number} ${i.state} ${i.node_name ?? '–'}`);
+/** Reports the open task of a contract-only node, without a claim. */
+async function reportPlain(node: string, report: object): Promise<void> {
+  const [task] = await tasksOf(node);
+  const headers = { 'x-node-id': node };
+  const reply = await api.call('agentComplete', {
+    params: { id: task?.id ?? '' },
+    body: report,
+    headers,
+  });
+  expect(reply.status, reply.text).toBe(200);
+}
 const answers = (node = other) => world.work(node, { host_port: 33_000, container_id: 'k9' });
 /** Lets the deploy task of the deployment on `other` end, and the proxy confirm its route. */
 async function serves(id: string): Promise<void> {
@@ -219,6 +230,25 @@ describe('beside a deletion', () => {
   );
 });
 
+/** A project that runs on a contract-only node; the other nodes are cordoned. */
+async function onPlain() {
+  const body = { hostname: 'plain', role: 'deploy', host_ip: '10.0.0.19', max_storage: 1e12 };
+  const registers = async () => String((await api.call('agentRegister', { body })).json['id']);
+  const plain = await registers();
+  await cordonHome();
+  await api.call('cordonNode', of(other));
+  const wiki = await createProject(api, { name: 'wiki', domain_prefix: 'wiki' });
+  const id = await deploy(api, wiki);
+  await tick(api, id);
+  await world.built();
+  await tick(api, id);
+  await reportPlain(plain, { status: 'completed', host_port: 34_000 });
+  const at = { host_ip: '10.0.0.19', host_port: 34_000 };
+  await api.driver.advance(id, { type: 'route_confirmed', ...at });
+  expect(await rows(id)).toEqual(['1 serving plain']);
+  return { id, plain, registers };
+}
+
 describe('beside contract-only agents', () => {
   it('a node of a contract-only agent does not take over, and the reason says so', async () => {
     const { capabilities: _, ...contract } = agent(3);
@@ -229,5 +259,56 @@ describe('beside contract-only agents', () => {
     const [, replacement] = (await see()).instances as unknown as { detail: string }[];
     expect(await rows()).toEqual(['1 lost node-1', '1 waiting –']);
     expect(replacement?.detail).toContain('second instance');
+  });
+
+  it('its own node is lost after OFFLINE_AFTER: the replacement takes over and stays at its return', async () => {
+    const { id, plain, registers } = await onPlain();
+    await api.call('uncordonNode', of(other));
+
+    await silence(other, world.home);
+    expect(await rows(id)).toEqual(['1 serving plain']);
+    for (let n = 0; n < 3; n++) {
+      await register(api, agent(2));
+      await silence(other, world.home);
+    }
+    expect(await rows(id)).toEqual(['1 lost plain', '1 starting node-2']);
+    await answers();
+    // It cannot list its old container, so no instance waits for that: a person removes it.
+    expect(await rows(id)).toEqual(['1 serving node-2']);
+    await registers();
+    await tick(api, id);
+    expect(await rows(id)).toEqual(['1 serving node-2']);
+    expect((await api.call('getNode', of(plain))).json).toMatchObject({
+      unmanaged: [{ container: 'svc-wiki', project: 'wiki' }],
+    });
+  });
+  it('it is back before a node can take its instance: it serves again, and nothing starts', async () => {
+    const { id, plain, registers } = await onPlain();
+    for (let n = 0; n < 4; n++) await silence(other, world.home);
+    expect(await rows(id)).toEqual(['1 lost plain', '1 waiting –']);
+    await api.driver.advance(id, { type: 'scaled' });
+    expect(await rows(id)).toEqual(['1 lost plain', '1 waiting –']);
+    api.pass(SECOND);
+    await registers();
+    await api.driver.advance(id, { type: 'scaled' });
+    const back = await see(id);
+    expect(back).toMatchObject({
+      node_id: plain,
+      instances: [{ number: 1, node_id: plain }],
+      health: {
+        status: 'unknown',
+        detail: 'plain is back, but its agent does not report containers; the route stays',
+      },
+    });
+    await api.call('uncordonNode', of(other));
+    await register(api, agent(2));
+    await api.driver.advance(id, { type: 'scaled' });
+    expect(await tasksOf(other)).toEqual([]);
+    // Silent again, it is lost again.
+    for (let n = 0; n < 4; n++) {
+      await register(api, agent(2));
+      await silence(other, world.home);
+    }
+    expect(await rows(id)).toEqual(['1 lost plain', '1 starting node-2']);
   });
 });

@@ -122,6 +122,44 @@ test('a deployment gets its device, and another one waits for it', async () => {
   });
 }, 60_000);
 
+test('while the old container is ending, a preview says the sentence of the deployment', async () => {
+  const own = await createApi();
+  onTestFinished(() => own.close());
+  const world = await createWorld(own);
+  await register(own, { hostname: 'node-1', role: 'deploy', memory_bytes: 1e9 });
+  const project = await createProject(own, { memory_bytes: 400_000_000 });
+  const built = async (): Promise<string> => {
+    const id = await deploy(own, project);
+    await tick(own, id);
+    await world.built();
+    return id;
+  };
+  const preview = async () =>
+    (await own.call('placement', { query: { project_id: project } })).json as {
+      winner: string | null;
+      note?: string;
+    };
+  await world.started(await built());
+  const second = await built();
+  await tick(own, second);
+  await world.work(world.home, { host_port: 32_002 });
+  await own.driver.advance(second, {
+    type: 'route_confirmed',
+    host_ip: '10.0.0.7',
+    host_port: 32_002,
+  });
+  const ends = 'waits for the room of the container of deployment 1 on node-1, which is ending';
+  expect(await preview()).toMatchObject({ winner: world.home, note: ends });
+  const third = await built();
+  await tick(own, third);
+  expect((await own.call('getDeployment', { params: { id: third } })).json).toMatchObject({
+    status: 'built',
+    waiting: ends,
+  });
+  await world.work(world.home, {});
+  expect((await preview()).note).toBeUndefined();
+}, 60_000);
+
 test('without memory for two versions the old one stops first; with `rolling` set it is refused', async () => {
   const own = await createApi();
   onTestFinished(() => own.close());

@@ -5,7 +5,7 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { run } from '@berth/testbed/process';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -25,7 +25,7 @@ const env = (databaseUrl: string, more: Record<string, string> = {}) => ({
   ...more,
 });
 async function berth(args: string[], databaseUrl: string, more: Record<string, string> = {}) {
-  const argv = [process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args] as const;
+  const argv = [process.execPath, join(programsRoot(), 'bin', 'berth'), ...args] as const;
   return run(argv, { env: env(databaseUrl, more), mayFail: true });
 }
 

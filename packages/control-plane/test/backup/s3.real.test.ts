@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { startObjectStorage, whyNoObjectStorage } from '@berth/testbed/object-storage';
 import { run } from '@berth/testbed/process';
 import { afterAll, expect, test } from 'vitest';
@@ -15,7 +15,7 @@ const storage = reason === undefined ? await startObjectStorage() : undefined;
 afterAll(() => storage?.stop());
 
 async function berth(args: string[], env: Record<string, string>) {
-  return run([process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args], {
+  return run([process.execPath, join(programsRoot(), 'bin', 'berth'), ...args], {
     env,
     mayFail: true,
   });

@@ -1,7 +1,7 @@
 /** The first start of a new version as a process: several at once, no pg_dump, no room. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { run, type RunningProcess, startProcess } from '@berth/testbed/process';
@@ -13,7 +13,7 @@ import { ENV } from '../api/harness.ts';
 import { makeOlder } from '../store/older.ts';
 import { folders } from './support.ts';
 
-const BERTH = [process.execPath, join(repositoryRoot, 'bin', 'berth')] as const;
+const BERTH = [process.execPath, join(programsRoot(), 'bin', 'berth')] as const;
 const DEADLINE = { deadlineMs: 60_000 };
 
 async function olderDatabase(databaseUrl: string): Promise<void> {

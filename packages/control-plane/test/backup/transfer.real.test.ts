@@ -5,7 +5,7 @@
 import { createReadStream, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { repositoryRoot } from '@berth/testbed/config';
+import { programsRoot } from '@berth/testbed/config';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { run } from '@berth/testbed/process';
 import { afterAll, expect, test } from 'vitest';
@@ -19,7 +19,7 @@ const server = reason === undefined ? await startPostgres() : undefined;
 afterAll(() => server?.stop());
 
 async function berth(args: string[], databaseUrl: string, input?: Readable) {
-  const argv = [process.execPath, join(repositoryRoot, 'bin', 'berth'), ...args] as const;
+  const argv = [process.execPath, join(programsRoot(), 'bin', 'berth'), ...args] as const;
   return run(argv, {
     env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: databaseUrl },
     mayFail: true,

@@ -3,7 +3,12 @@ import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
 import type { Facts, NodeFact } from '../../src/domain/deployments/facts.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
-import type { DeploymentRecord, NodeRecord } from '../../src/domain/platform/records.ts';
+import type {
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+} from '../../src/domain/platform/records.ts';
+import { waitingFor } from '../../src/domain/deployments/wait-reason.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf } from './fixtures.ts';
 import {
@@ -52,6 +57,36 @@ const reported = (
     { type: 'task_reported', task: move(role), report },
     facts({ ...moving, live: [d], ...over }),
   );
+
+describe('a project at count 0', () => {
+  const at_zero = {
+    ...base.project,
+    processes: [{ name: 'web', count: 0 }],
+    stopped_by_person: false,
+  } as ProjectRecord;
+  const rest = 'the project is scaled to 0; scale it up to serve again';
+  const cannot = { nodes: [node({ ...from, capabilities: [] }), to] };
+  const why = 'the agent of old cannot move volumes, because it is of an earlier version';
+  it('is told to scale up, and not to start, while its volumes leave', () => {
+    const d = atRest({ waiting: rest, waiting_reason: { kind: 'scaled_to_zero' } });
+    const waiting = changeOf(leave({ ...cannot, project: at_zero }, d), 'd2').waiting ?? '';
+    expect(waiting.replace(/of \S+ cannot/, 'of old cannot')).toBe(`${rest}; ${why}`);
+  });
+  it('says so too when its count changes meanwhile', () => {
+    const because = { kind: 'container_still_runs' as const };
+    const stopped = { kind: 'project_stopped_and' as const, because };
+    const scaled = { ...stopped, at_zero: true as const };
+    const text = 'its volumes move when its container has stopped';
+    const change = (d: DeploymentRecord, project: ProjectRecord) =>
+      changeOf(advance(d, { type: 'scaled' }, facts({ ...base, live: [d], project })), 'd2');
+    const byPerson = atRest(waitingFor(stopped));
+    expect(change(byPerson, at_zero).waiting).toBe(`${rest}; ${text}`);
+    const up = { ...at_zero, processes: [{ name: 'web', count: 1 }], stopped_by_person: true };
+    expect(change(atRest(waitingFor(scaled)), up).waiting).toBe(
+      `the project is stopped; start it to serve again; ${text}`,
+    );
+  });
+});
 
 describe('the beginning', () => {
   it('copies the volumes to another node, and starts nothing', () => {

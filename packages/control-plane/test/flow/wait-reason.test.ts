@@ -104,6 +104,14 @@ describe('why a running version is stopped, as data', () => {
         ...waitingFor({ kind: 'project_stopped_but_runs', node: 'a', at_zero: true }),
       },
     ],
+    [
+      'the same, and its volumes must leave their node',
+      'scaled_to_zero',
+      {
+        ...asked,
+        ...waitingFor({ kind: 'project_stopped_and', because: still, at_zero: true }),
+      },
+    ],
     ['it stopped for a newer version', 'newer_version', { stopped_first: 'stopped' }],
   ])('%s', (_, expected, over) => expect(rests(over)).toBe(expected));
 });

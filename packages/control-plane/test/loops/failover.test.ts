@@ -86,6 +86,22 @@ it('an instance that waits gets the event again after 10 s only', async () => {
   await run();
   expect(sent).toHaveLength(2);
 });
+it('a machine whose address another one has gets the event again after 2 s', async () => {
+  // The other machine lists its containers a moment later, and only then the flow decides.
+  taken = new Map([['n1', 'n2']]);
+  routed = [{ deployment_id: 'd1', node_id: 'n1' }];
+  await run();
+  time = 1_999;
+  await run();
+  expect(sent).toHaveLength(1);
+  time = 2_000;
+  await run();
+  const event = { type: 'node_replaced', node_id: 'n1' };
+  expect(sent).toEqual([
+    ['d1', event],
+    ['d1', event],
+  ]);
+});
 it('a node that returned and is lost again gets the event at once', async () => {
   silent = [node('n1')];
   unmoved = [on('n1', 'd1')];

@@ -1,5 +1,5 @@
 /**
- * The seeds of `npm test`. They rotate: each day has other ones, so that 25 days of runs cover the
+ * The seeds of `npm test`. They rotate: each day has other ones, so that 50 days of runs cover the
  * 1,000 seeds of `npm run sim`. The title of a failed test names its seeds.
  */
 import { describe, expect, it } from 'vitest';
@@ -7,7 +7,7 @@ import { report } from './report.ts';
 import { run } from './run.ts';
 
 /** Seeds a day, of SEEDS in all. Each of two files runs a half, so that two threads share them. */
-const A_DAY = 40;
+const A_DAY = 20;
 const SEEDS = 1_000;
 /** Seeds per test: a test that is stopped shows how far it came. */
 const PIECE = 5;

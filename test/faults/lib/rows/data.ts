@@ -109,7 +109,7 @@ const rsyncs = ({ svc }: Stage): Promise<number[]> =>
 const scanners = ({ dir }: Stage): Promise<number[]> =>
   processesOf(
     (argv) =>
-      argv.some((word) => word.endsWith('scan-child.ts')) &&
+      argv.some((word) => /scan-child\.[jt]s$/.test(word)) &&
       argv.some((word) => word.startsWith(dir)),
   );
 async function signalRsync(stage: Stage, signal: 'SIGKILL' | 'SIGSTOP'): Promise<void> {

@@ -3,7 +3,15 @@ import { withConfig } from '../../domain/projects/config-file.ts';
 import { wantedOf } from '../../domain/data/mounts.ts';
 import { place } from '../../domain/nodes/placement.ts';
 import { deviceNeeds, limitNeeds } from '../../domain/nodes/build-needs.ts';
-import { type Freed, machineNeeds, needsRoom, NO_ROOM_TAKEN } from '../../domain/nodes/room.ts';
+import { waitText } from '../../domain/deployments/wait-reason.ts';
+import {
+  type Freed,
+  machineNeeds,
+  needsRoom,
+  NO_ROOM_TAKEN,
+  withoutEnding,
+} from '../../domain/nodes/room.ts';
+import { endingOf, roomEnds } from '../../domain/nodes/room-ends.ts';
 import { choiceWithoutOld, freedBy, stopFirstText } from '../../domain/nodes/stop-first.ts';
 import { volumeHome, volumeNeeds } from '../../domain/data/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
@@ -59,8 +67,8 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
   const others = old === null ? [] : await deps.instances.ofDeployments([old.id]);
   const freed =
     old === null ? [] : freedBy(old, others).filter(({ node_id }) => node_id === runsOn);
-  const machine = (free: readonly Freed[]) =>
-    machineNeeds(project, room, { own: null, freed: free });
+  const machine = (free: readonly Freed[], held = room) =>
+    machineNeeds(project, held, { own: null, freed: free });
   const question = {
     wanted,
     losses: [],
@@ -79,6 +87,13 @@ async function placement(deps: Deps, { query }: Call<'placement'>) {
     overdue: deps.failover.overdue(),
   };
   const placement = place(question, nodes, context);
+  const ending = endingOf(project.id, room, old === null ? [] : [{ ...old, instances: others }]);
+  if (placement.winner === null && ending.length > 0) {
+    const held = machine(stays ? freed : [], withoutEnding(room, ending));
+    const later = place({ ...question, machine: held }, nodes, context);
+    const reason = roomEnds(ending, (id) => nodes.find((node) => node.id === id)?.hostname);
+    if (later.winner !== null) return { ...later, note: waitText(reason) };
+  }
   const node = nodes.find(({ id }) => id === runsOn);
   if (placement.winner !== null || node === undefined || !canStopFirst(project)) return placement;
   const free = { ...question, machine: machine(freed) };

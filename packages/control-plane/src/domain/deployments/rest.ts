@@ -15,7 +15,8 @@ export function restOf(d: Version): StopCause | null {
   const reason = waitReasonOf(d);
   const isAtZero =
     reason?.kind === 'scaled_to_zero' ||
-    (reason?.kind === 'project_stopped_but_runs' && reason.at_zero === true);
+    ((reason?.kind === 'project_stopped_but_runs' || reason?.kind === 'project_stopped_and') &&
+      reason.at_zero === true);
   return isAtZero ? 'scaled_to_zero' : 'stopped';
 }
 

@@ -102,7 +102,7 @@ export type ProjectStopped =
   /** `at_zero`: the project is scaled to 0. */
   | { kind: 'project_stopped_but_runs'; node: string; at_zero?: true }
   /** The project's volumes must leave their node but are still there; `because` says why. */
-  | { kind: 'project_stopped_and'; because: WaitReason };
+  | { kind: 'project_stopped_and'; because: WaitReason; at_zero?: true };
 
 /** Reasons why the volumes of a stopped project have not left their node yet. */
 type LeaveWait =
@@ -244,12 +244,9 @@ export function plainWaitText(reason: WaitReason): string {
     case 'scaled_to_zero':
       return SCALED_TO_ZERO;
     case 'project_stopped_but_runs':
-      return (
-        `${reason.at_zero === true ? SCALED_TO_ZERO : PROJECT_STOPPED}. ` +
-        cannotStopText(reason.node)
-      );
+      return `${whyAtRest(reason)}. ${cannotStopText(reason.node)}`;
     case 'project_stopped_and':
-      return `${PROJECT_STOPPED}; ${plainWaitText(reason.because)}`;
+      return `${whyAtRest(reason)}; ${plainWaitText(reason.because)}`;
     case 'agent_cannot_move':
     case 'container_still_runs':
     case 'no_node_for_volumes':
@@ -264,6 +261,9 @@ export function plainWaitText(reason: WaitReason): string {
 
 const SCALED_TO_ZERO = 'the project is scaled to 0; scale it up to serve again';
 const PROJECT_STOPPED = 'the project is stopped; start it to serve again';
+
+const whyAtRest = ({ at_zero }: { at_zero?: true }): string =>
+  at_zero === true ? SCALED_TO_ZERO : PROJECT_STOPPED;
 
 const withDetail = (text: string, detail: string | null): string =>
   detail === null ? text : `${text}: ${detail}`;
