@@ -158,6 +158,28 @@ export type Happening =
       /** Devices of the machine that it uses, by names that no other machine has. */
       devices?: readonly string[];
     }
+  /** The container of a process without HTTP changed. */
+  | {
+      type: 'worker';
+      change: 'started' | 'stopped' | 'removed';
+      node: string;
+      container: string;
+      project: string;
+      deployment: string;
+      process: string;
+    }
+  /**
+   * The instances of a process without HTTP that a project wants at the end. `isAble`: nodes can
+   * take them. `deployment`: the version that runs.
+   */
+  | {
+      type: 'wants_workers';
+      project: string;
+      deployment: string;
+      process: string;
+      count: number;
+      isAble: boolean;
+    }
   /**
    * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page
    * of a stopped project instead. `servers`: all addresses of each project with several.

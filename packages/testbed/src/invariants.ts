@@ -9,6 +9,7 @@ import { checkContainersAndRoutes } from './invariants/containers.ts';
 import { checkDevices } from './invariants/devices.ts';
 import { checkHosts } from './invariants/hosts.ts';
 import { checkInstances } from './invariants/instances.ts';
+import { checkWorkers } from './invariants/workers.ts';
 import { checkLeases } from './invariants/leases.ts';
 import { checkPushes, checkStatuses } from './invariants/pushes.ts';
 import { checkBranches, checkReleases } from './invariants/releases.ts';
@@ -27,6 +28,7 @@ const CHECKS: readonly ((facts: HistoryFacts) => void)[] = [
   checkContainersAndRoutes,
   checkHosts,
   checkInstances,
+  checkWorkers,
   checkDevices,
   checkUptime,
   checkPushes,

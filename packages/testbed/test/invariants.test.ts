@@ -81,6 +81,16 @@ const rolledBack = [
   listed(2, 'retired', 'api'),
   listed(3, 'retired', 'older', 'd1'),
 ] as const;
+/** The container of a worker of a deployment. */
+const worker = (deployment: string, change: 'started' | 'removed'): Happening => ({
+  type: 'worker',
+  change,
+  node: 'n',
+  container: `k-${deployment}`,
+  project: 'p',
+  deployment,
+  process: 'worker',
+});
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
 const BREACHES: Record<InvariantId, Happening[]> = {
@@ -133,6 +143,19 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   'count-kept': [
     ...live,
     { type: 'wants', project: 'p', deployment: 'd', count: 2, isAble: true },
+    { type: 'ended' },
+  ],
+  'workers-kept': [
+    worker('d', 'started'),
+    worker('c', 'started'),
+    {
+      type: 'wants_workers',
+      project: 'p',
+      deployment: 'd',
+      process: 'worker',
+      count: 1,
+      isAble: true,
+    },
     { type: 'ended' },
   ],
   'one-version': [

@@ -109,7 +109,10 @@ export function projectView(
   const env_names = Object.keys(env).sort();
   return {
     ...shown,
-    processes: p.processes.map((one) => ({ ...one, count: countIn(p, one) })),
+    processes: p.processes.map((one) => ({
+      ...one,
+      count: countIn(p, one, { config: configured?.config ?? null }),
+    })),
     ...defined({ env: hidden ? undefined : env, build_args: hidden ? undefined : build_args }),
     env_names,
     build_arg_names: Object.keys(build_args).sort(),

@@ -24,8 +24,8 @@ import { holderOfAddress, routeTo } from './route.ts';
  * Returns how many instances of `web` the deployment should have now. At count 0, a new version
  * still starts one, to prove that it answers (flow/stop.ts).
  */
-export const wantedCount = ({ facts }: Draft, { settings }: DeploymentRecord): number =>
-  Math.max(1, countFor(settings, facts.project));
+export const wantedCount = ({ facts }: Draft, d: DeploymentRecord): number =>
+  Math.max(1, countFor(d, facts.project));
 
 export const isFirstLost = (d: Pick<DeploymentRecord, 'lost_since'>): boolean =>
   d.lost_since !== null;

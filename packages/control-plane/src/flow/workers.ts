@@ -83,7 +83,7 @@ function wantedOf(draft: Draft, d: DeploymentRecord, process: Process): number {
   const writes = isStopFirst(d.settings);
   // The volumes of a stopped project can move.
   if (isProjectStopped(draft) && (writes || isStoppedByPerson(draft))) return 0;
-  const count = countIn(draft.facts.project, process);
+  const count = countIn(draft.facts.project, process, d);
   return writes ? Math.min(1, count) : count;
 }
 

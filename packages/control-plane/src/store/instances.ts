@@ -1,5 +1,5 @@
 /** Reads and writes the further instances (domain/deployments/instance.ts). */
-import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import { type ConfigOrigin, PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
 import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
 import { countFor } from '../domain/deployments/instance-count.ts';
@@ -56,6 +56,7 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
       .select([
         'deployments.id',
         'deployments.settings',
+        'deployments.config',
         'deployments.instance_number',
         'deployments.lost_since',
         'projects.processes',
@@ -100,7 +101,10 @@ export const createInstanceStore = ({ kysely, write }: Database): InstanceStore 
   list: (filter, page, access) => listInstances(kysely, filter, page, access),
 });
 
-type ScaledRow = Pick<Row<'deployments'>, 'id' | 'settings' | 'instance_number' | 'lost_since'> &
+type ScaledRow = Pick<
+  Row<'deployments'>,
+  'config' | 'id' | 'settings' | 'instance_number' | 'lost_since'
+> &
   Pick<
     Row<'projects'>,
     'processes' | 'on_node_lost' | 'scaled' | 'stopped_at' | 'stopped_by_person'
@@ -117,7 +121,11 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
   };
   if (isStoppedByPerson(project, stopped_by_person)) return [];
   const settings = settingsOf(text);
-  const workers = workersIn(settings).map((one) => [one.name, countIn(project, one)] as const);
+  const config = row.config === null ? null : (JSON.parse(row.config) as ConfigOrigin);
+  const release = { settings, config };
+  const workers = workersIn(settings).map(
+    (one) => [one.name, countIn(project, one, release)] as const,
+  );
   if (stopped_at !== null && workers.length === 0) return [];
   return [
     {
@@ -125,7 +133,7 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
       instance_number,
       lost_since,
       // The containers of `web` of a project that is scaled to 0 are no instances to count.
-      count: stopped_at === null ? countFor(settings, project) : null,
+      count: stopped_at === null ? countFor(release, project) : null,
       workers: Object.fromEntries(workers),
       is_held: on_node_lost === 'wait',
     },

@@ -88,9 +88,13 @@ describe('the report of a build', () => {
     const worker = settings?.processes[1] ?? { name: '' };
     const web = { name: 'web', count: 4 };
     const own = project({ processes: [{ name: 'web', count: 1 }] });
-    expect([countIn(own, worker), countIn(own, web)]).toEqual([3, 4]);
-    const scaled = { ...own, scaled: { worker: 0, web: 1 } };
-    expect([countIn(scaled, worker), countIn(scaled, web)]).toEqual([0, 1]);
+    const release = { config: { keys: ['processes'] } };
+    const counts = (of: typeof own): number[] =>
+      [worker, web].map((one) => countIn(of, one, release));
+    expect(counts(own)).toEqual([3, 4]);
+    expect(counts({ ...own, scaled: { worker: 0, web: 1 } })).toEqual([0, 1]);
+    // Without a file the list of the project decides: a scale before this version set only that.
+    expect(countIn(own, web, { config: null })).toBe(1);
   });
 
   it('is refused for a process that breaks a rule, with its key and line', () => {

@@ -7,7 +7,12 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
 import { CAN_DEVICES } from '@berth/wire/machine';
-import { CAN_INSTANCES, type RetirePayload, type TaskReport } from '@berth/wire/task';
+import {
+  CAN_INSTANCES,
+  CAN_PROCESSES,
+  type RetirePayload,
+  type TaskReport,
+} from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { DomainError } from '../../src/domain/platform/errors.ts';
@@ -199,7 +204,9 @@ export function createAgent(deps: AgentDeps): Agent {
           ...(deps.hasOwnSecret === true ? [NODE_SECRET] : []),
           ...(looks ? [LOOK_CAPABILITY] : []),
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
-          ...(deps.role === 'deploy' && deps.runsInstances ? [CAN_INSTANCES, BEAT] : []),
+          ...(deps.role === 'deploy' && deps.runsInstances
+            ? [CAN_INSTANCES, CAN_PROCESSES, BEAT]
+            : []),
           ...(devices.length === 0 ? [] : [CAN_DEVICES]),
         ],
         volumes: engine.disk.reported(),
@@ -227,9 +234,10 @@ export function createAgent(deps: AgentDeps): Agent {
                   [LABELS.deployment]: c.deployment,
                   [LABELS.node]: c.node,
                   ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
+                  ...(c.process === null ? {} : { [LABELS.process]: c.process }),
                   ...(c.devices.length === 0 ? {} : { [LABELS.devices]: c.devices.join(',') }),
                 },
-                host_port: c.running ? c.port : null,
+                host_port: c.running && c.process === null ? c.port : null,
                 ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
                 state: c.running ? 'running' : 'exited',
                 started_at: new Date(c.startedAt).toISOString(),
@@ -552,6 +560,8 @@ export function createAgent(deps: AgentDeps): Agent {
           deployment: task.deployment_id ?? '',
           generation: payload.generation,
           instance: instanceOf(task),
+          process:
+            payload.settle_seconds === undefined ? null : (payload.instance?.process ?? null),
           node: task.node_id,
           holder,
           keepsPort,
@@ -586,7 +596,7 @@ export function createAgent(deps: AgentDeps): Agent {
         report: {
           status: 'completed',
           result: null,
-          host_port: now.port,
+          ...(now.process === null ? { host_port: now.port } : {}),
           container_id: id,
           datasets,
         },
@@ -657,8 +667,13 @@ export function createAgent(deps: AgentDeps): Agent {
       if (old.some((c) => c.running)) await work(run, payload.drain_seconds * 1_000);
       if (run.stop !== null) return failed('cancelled');
       for (const c of old) engine.stop(c.id, 'task');
-      for (const { deployment_id } of payload.stop ?? [])
-        for (const c of ours()) if (c.deployment === deployment_id) engine.stop(c.id, 'task', true);
+      for (const { deployment_id, instance_id } of payload.stop ?? [])
+        for (const c of ours())
+          if (
+            c.deployment === deployment_id &&
+            (instance_id === undefined || instance_id === c.instance)
+          )
+            engine.stop(c.id, 'task', true);
       await sleep(random.int(10, 500));
       for (const c of old) engine.remove(c.id, 'task');
       if (typeof payload.start === 'string') {

@@ -88,6 +88,7 @@ export function createContractAgent({
         deployment: task.deployment_id ?? '',
         generation: payload.generation,
         instance: null,
+        process: null,
         node: task.node_id,
         holder: { task: task.id, attempt: 0 },
         keepsPort: false,

@@ -18,6 +18,8 @@ export type Container = {
   generation: number;
   /** Its label: the instance beside the first one; null: it has no such label. */
   instance: string | null;
+  /** The process of a container without a port; null: it serves HTTP. */
+  process: string | null;
   /** The node whose agent started the container, by its name at that time. */
   node: string;
   /**
@@ -125,7 +127,12 @@ export function createEngine(
     change: 'started' | 'moved' | 'stopped' | 'removed',
     cause: Cause,
     forNext = false,
-  ): void =>
+  ): void => {
+    if (c.process !== null) {
+      // A move changes only the port.
+      if (change !== 'moved') tellWorker(c, c.process, change);
+      return;
+    }
     history.record({
       type: 'container',
       change,
@@ -141,6 +148,13 @@ export function createEngine(
       ...(c.devices.length === 0 ? {} : { devices: c.devices.map((one) => `${name}/${one}`) }),
       ...(forNext ? { for_next: true } : {}),
     });
+  };
+  const tellWorker = (
+    { node, id, project, deployment }: Container,
+    process: string,
+    change: 'started' | 'stopped' | 'removed',
+  ): void =>
+    history.record({ type: 'worker', change, node, container: id, project, deployment, process });
   const engine: Engine = {
     get address() {
       return host;

@@ -7,7 +7,9 @@ import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { isSettled, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import { type InstanceRecord, isWeb } from '../../src/domain/deployments/instance.ts';
 import { countFor } from '../../src/domain/deployments/instance-count.ts';
+import { countIn, workersIn } from '../../src/domain/projects/processes.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import { awaitsContainer } from '../../src/domain/deployments/wait-reason.ts';
@@ -75,6 +77,8 @@ export type RunOptions = {
   zeros?: number;
   /** Share of the scaled runs in which projects require devices. Default: 0.3. */
   devices?: number;
+  /** Share of the scaled runs in which projects have workers. Default: 0.4. */
+  workers?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
    * projects on one or two nodes whose engines choose all ports, and the first project is
@@ -100,7 +104,20 @@ type Wanted = {
   isAble: boolean;
   /** So many serve. */
   isThere: boolean;
+  /** The counts of the processes without HTTP. */
+  workers: { name: string; count: number }[];
 };
+
+/** Returns how many workers the version should have. One that writes has at most one of each. */
+const workersOf = (d: DeploymentRecord, project: ProjectRecord): Wanted['workers'] =>
+  workersIn(d.settings).map((process) => {
+    const count = countIn(project, process, d);
+    return { name: process.name, count: isStopFirst(d.settings) ? Math.min(1, count) : count };
+  });
+const rowsOf = (rows: readonly InstanceRecord[], name: string): number =>
+  rows.filter(({ process }) => process === name).length;
+const upOf = (rows: readonly InstanceRecord[], name: string): number =>
+  rows.filter(({ process, state }) => process === name && state === 'serving').length;
 
 const START = 1_790_000_000_000;
 /**
@@ -139,6 +156,7 @@ export async function run({
   losses = 0.3,
   zeros = 0.1,
   devices = 0.3,
+  workers = 0.4,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -163,6 +181,8 @@ export async function run({
   const isScaled = scaleChance.chance(scales);
   const deviceChance = createRandom(seed + 4_000_003);
   const removalChance = createRandom(seed + 5_000_003);
+  const workerChance = createRandom(seed + 6_000_003);
+  const hasWorkers = isScaled && workerChance.chance(workers);
   const hasDevices = isScaled && deviceChance.chance(devices);
   /** Shorter or longer than the offline time. */
   const failoverMs = isScaled ? scaleChance.pick([12_000, 30_000]) : null;
@@ -325,6 +345,7 @@ export async function run({
         losses,
         zeros,
         devices: hasDevices ? deviceChance : null,
+        workers: hasWorkers ? workerChance : null,
         // A contract-only agent does not report what is missing.
         removals: removalChance.chance(0.5)
           ? { chance: removalChance, from: agents.filter((one) => !contractOnly.has(one)) }
@@ -517,13 +538,17 @@ export async function run({
         if (id === undefined || project.stopped_at !== null || project.deleting_at !== null)
           continue;
         const d = await stores.deployments.get(id);
-        const others = await stores.instances.ofDeployments([id]);
-        const count = isStopFirst(d.settings) ? 1 : countFor(d.settings, project);
+        const rows = await stores.instances.ofDeployments([id]);
+        const others = rows.filter(isWeb);
+        const count = isStopFirst(d.settings) ? 1 : countFor(d, project);
         const isThere =
           d.lost_since === null &&
           !isMissing(d) &&
           others.length === count - 1 &&
-          others.every(({ state }) => state === 'serving');
+          others.every(({ state }) => state === 'serving') &&
+          workersOf(d, project).every(
+            ({ name, count: most }) => upOf(rows, name) === most && rowsOf(rows, name) === most,
+          );
         // Other projects can have all devices.
         // A version that writes waits for its node. A machine that was renamed is another node.
         const home = nodes.find((node) => node.id === d.node_id);
@@ -531,7 +556,14 @@ export async function run({
           isStopFirst(d.settings) &&
           (home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
         const canHave = isAble && !waits && !needsDevices(d.settings);
-        all.push({ project: project.id, deployment: id, count, isAble: canHave, isThere });
+        all.push({
+          project: project.id,
+          deployment: id,
+          count,
+          isAble: canHave,
+          isThere,
+          workers: workersOf(d, project),
+        });
       }
       return all;
     }
@@ -539,8 +571,12 @@ export async function run({
     async function measure(): Promise<void> {
       const stores = database.onlooker();
       if (isScaled)
-        for (const { isThere: _, ...one } of await wanted(stores))
+        for (const { isThere: _, workers: own, ...one } of await wanted(stores)) {
           history.record({ type: 'wants', ...one });
+          const { project, deployment, isAble } = one;
+          for (const { name: process, count } of own)
+            history.record({ type: 'wants_workers', project, deployment, process, count, isAble });
+        }
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
       const stories = await stores.deployments.events(known.map((d) => d.id));
       for (const d of known) {

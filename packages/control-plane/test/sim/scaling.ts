@@ -4,7 +4,7 @@
  * decisions of the seed as they are.
  */
 import type { History } from '@berth/testbed/history';
-import { isScaledToZero } from '@berth/wire/project';
+import { isScaledToZero, type Process } from '@berth/wire/project';
 import type { Agent } from './agent.ts';
 import { DEVICE } from './engine.ts';
 import type { ControlPlane } from './front.ts';
@@ -42,6 +42,8 @@ export function createScaling(deps: {
   zeros: number;
   /** Decides which projects require devices; null: none does. */
   devices: Random | null;
+  /** Decides how many workers projects have beside `web`; null: none. */
+  workers: Random | null;
   /** Decides which containers of these machines a person removes by hand; null: none. */
   removals: { chance: Random; from: readonly Agent[] } | null;
 }): Scaling {
@@ -55,7 +57,7 @@ export function createScaling(deps: {
     history.record({ type: 'scaling', project, count, drain_ms });
     if (count === 0) history.record({ type: 'stopping', project });
     await controlPlane.ask(life, async ({ stores, driver }) => {
-      const processes = [{ name: 'web', count }];
+      const processes = [{ name: 'web', count }, ...workersOf(deps.workers)];
       const before = await stores.projects.get(project);
       await stores.projects.patch(project, { processes }, world.now());
       if (count > 0 && before.stopped_at !== null && isScaledToZero(before))
@@ -167,6 +169,14 @@ export function createScaling(deps: {
     },
   };
 }
+
+const REPLACE = ['rolling', 'recreate', null] as const;
+
+/** A process without HTTP, now and then none. */
+const workersOf = (chance: Random | null): Process[] =>
+  chance === null || chance.chance(0.2)
+    ? []
+    : [{ name: 'worker', count: chance.int(0, 3), replace: chance.pick(REPLACE) }];
 
 /** Refused changes and lost answers. */
 function ignoreErrors(error: unknown): void {

@@ -18,6 +18,7 @@ export const INVARIANTS = {
   'running-is-routed': 'running means that the proxy serves it',
   'own-host': 'a host is never answered by another project’s container',
   'count-kept': 'as many instances run as the project wants',
+  'workers-kept': 'as many workers run as the project wants, all of the version that serves',
   'one-version': 'a route lists only instances of one version',
   'scale-serves': 'no request fails because the number of instances changes',
   'one-device-user': 'a device is used by one container at a time',

@@ -1,5 +1,5 @@
 /** The processes of a project: limits, start rules and counts (docs/processes.md). Pure. */
-import { type Process, PROJECT_DEFAULTS, WEB } from '@berth/wire/project';
+import { type ConfigOrigin, type Process, PROJECT_DEFAULTS, WEB } from '@berth/wire/project';
 import { defined } from '@berth/kit/defined';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import type { ProjectSettings } from '../platform/records.ts';
@@ -16,14 +16,22 @@ export const processIn = ({ processes }: WithProcesses, name: string): Process |
 /** Processes and the counts that people set, by name of the process. */
 export type Counted = WithProcesses & { scaled: Readonly<Record<string, number>> };
 
+/** A release: its processes can come from a file of the repository. */
+type Release = { config: Pick<ConfigOrigin, 'keys'> | null };
+
 /**
  * Returns how many instances of a process of a release should run: as many as a person set, else as
- * the list of the project says, else as its file says.
+ * the list of the project says, else as the file of the release says.
  */
-export function countIn(project: Counted, { name, count = 1 }: Process): number {
+export function countIn(
+  project: Counted,
+  { name, count = 1 }: Process,
+  { config }: Release,
+): number {
   const listed = processIn(project, name)?.count;
-  // Each project has this count from the beginning, without a person.
-  const isDefault = name === WEB && listed === 1;
+  // Each project has `web` with this count from the beginning, so a file can say another first one.
+  const isOfFile = config?.keys.includes('processes') === true;
+  const isDefault = isOfFile && name === WEB && listed === 1;
   return project.scaled[name] ?? (isDefault ? count : (listed ?? count));
 }
 
