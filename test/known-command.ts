@@ -27,6 +27,11 @@ function wordsProblem(command: Command, words: readonly string[]): string | null
   let given = 0;
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? '';
+    // The words after it are arguments, such as the command of a run.
+    if (word === '--') {
+      given += words.length - i - 1;
+      break;
+    }
     if (!word.startsWith('-')) {
       given += 1;
       continue;
@@ -39,7 +44,8 @@ function wordsProblem(command: Command, words: readonly string[]): string | null
   }
   const args = command.args ?? [];
   const least = args.filter(({ required }) => required === true).length;
-  return given >= least && given <= args.length
+  const most = args.some(({ repeats }) => repeats === true) ? Infinity : args.length;
+  return given >= least && given <= most
     ? null
     : `${command.name} takes ${least} to ${args.length} arguments, not ${given}`;
 }
