@@ -11,7 +11,7 @@ import type { ProjectStore } from '../domain/projects/project-store.ts';
 import { planDue, runOfJob } from '../domain/runs/due-runs.ts';
 import type { JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunStore } from '../domain/runs/run-store.ts';
-import { scheduleOf } from '../domain/runs/schedule.ts';
+import { type Schedule, scheduleOf } from '../domain/runs/schedule.ts';
 import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {
@@ -28,6 +28,8 @@ export type Deps = {
 
 export const jobs = (deps: Deps) => {
   let lastRoundAt = Number.POSITIVE_INFINITY;
+  /** Jobs whose stored schedule is not valid, each with its last change: one log line for each. */
+  const invalid = new Map<string, number>();
   return async (signal: AbortSignal): Promise<void> => {
     const now = deps.now();
     // After a start, and after the machine's clock was set back, the next times can be too late.
@@ -38,8 +40,14 @@ export const jobs = (deps: Deps) => {
     );
     for (const job of due) {
       if (signal.aborted) return;
+      const parsed = scheduleOf(job.schedule, job.timezone);
+      // It was valid when it was stored; the data of time zones changes with the version of Node.
+      if ('problem' in parsed) {
+        tellInvalid(deps, invalid, job, parsed.problem.message);
+        continue;
+      }
       try {
-        await startDue(deps, job, now);
+        await startDue(deps, job, parsed.schedule, now);
       } catch (err) {
         // Continue with the other jobs. The next round tries again.
         deps.log.error({ err, job: job.name, project: job.project_id }, 'job failed; will retry');
@@ -48,11 +56,28 @@ export const jobs = (deps: Deps) => {
   };
 };
 
-async function startDue(deps: Deps, job: JobRecord, now: number): Promise<void> {
-  const parsed = scheduleOf(job.schedule, job.timezone);
-  // It was valid when it was stored; the data of time zones changes with the version of Node.
-  if ('problem' in parsed) throw new Error(parsed.problem.message);
-  const { schedule } = parsed;
+/** Logs a wrong schedule once, and again after a change of the job. */
+function tellInvalid(
+  { log }: Deps,
+  invalid: Map<string, number>,
+  job: JobRecord,
+  problem: string,
+): void {
+  const key = `${job.project_id}/${job.name}`;
+  if (invalid.get(key) === job.updated_at) return;
+  invalid.set(key, job.updated_at);
+  log.error(
+    { job: job.name, project: job.project_id, schedule: job.schedule, problem },
+    'job does not run: its schedule is not valid any more; change the schedule or the time zone',
+  );
+}
+
+async function startDue(
+  deps: Deps,
+  job: JobRecord,
+  schedule: Schedule,
+  now: number,
+): Promise<void> {
   const times = { from: job.next_at, next: schedule.next(now) };
   if (job.next_at === null || job.next_at > now) {
     if (times.next !== job.next_at) await deps.jobs.due(job, times, [], now);

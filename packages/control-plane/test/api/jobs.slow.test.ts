@@ -1,8 +1,9 @@
 /** Jobs through the API and the loop. The clock and the agents are played by the test. */
-import { silentLogger } from '@berth/kit/log';
+import { createLogger, silentLogger } from '@berth/kit/log';
 import type { Job } from '@berth/wire/job';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
+import type { JobRecord } from '../../src/domain/runs/job-store.ts';
 import type { RunRecord } from '../../src/domain/runs/run-store.ts';
 import { jobs } from '../../src/loops/jobs.ts';
 import { runs } from '../../src/loops/runs.ts';
@@ -68,6 +69,16 @@ const minutely = async (more: object = {}): Promise<Job> => {
 };
 const named = (name = 'report') => ({ params: { id: project, name } });
 const get = async (): Promise<Job> => (await api.call('getJob', named())).json as unknown as Job;
+const settingsOf = ({
+  project_id: _project,
+  name: _name,
+  created_by: _by,
+  created_at: _at,
+  ...settings
+}: Omit<JobRecord, 'next_at'>): Omit<
+  JobRecord,
+  'project_id' | 'name' | 'created_by' | 'created_at' | 'next_at'
+> => settings;
 /** All runs of the job, in the order of their times. */
 async function all(): Promise<RunRecord[]> {
   const page = { limit: 200, cursor: null };
@@ -183,6 +194,31 @@ describe('a time that cannot run has a record that says why', () => {
     await round();
     expect(new Set(await statuses())).toEqual(new Set(['missed']));
   });
+});
+
+it('a stored schedule that is not valid any more gives one log line, and the others run', async () => {
+  await world.live(project);
+  await minutely();
+  await create({ name: 'other', schedule: '* * * * *', command: ['x'] });
+  const { next_at, ...job } = await api.stores.jobs.get(project, 'other');
+  const broken = { ...settingsOf(job), timezone: 'Mars/Olympus', next_at };
+  await api.stores.jobs.change(project, 'other', { ...broken, updated_at: now() });
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const log = createLogger({ name: 'test', level: 'error', format: 'json', destination });
+  planes = [jobs({ ...parts(), log })];
+  for (let i = 0; i < 3; i++) {
+    passTo(MINUTE);
+    await round();
+    await work();
+  }
+  expect(await statuses()).toEqual(['succeeded', 'succeeded', 'succeeded']);
+  const told = (): unknown[] => lines.map((line): unknown => JSON.parse(line));
+  expect(told()).toMatchObject([{ job: 'other', schedule: '* * * * *' }]);
+  // A change that does not mend it is told again.
+  await api.stores.jobs.change(project, 'other', { ...broken, updated_at: now() + 1 });
+  await round();
+  expect(told()).toHaveLength(2);
 });
 
 describe('an earlier run that has not ended', () => {
