@@ -37,7 +37,8 @@ import { createRetireTask, removes } from './tasks.ts';
 export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
   if (event.node_id !== d.node_id) return observedElsewhere(draft, d, event);
   // Before its deploy task reports, the deployment has no port and no route.
-  if (d.host_port === null || d.route_published_at === null) return;
+  if (d.host_port === null) return;
+  if (d.route_published_at === null) return followPort(draft, d, event.container);
   if (d.status === 'running' && isProjectStopped(draft))
     return keepStopped(draft, d, event, mayBeRenaming(draft.facts, d, event));
   const { container } = event;
@@ -76,6 +77,16 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // Rename the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
+}
+
+/**
+ * Follows the port of a container that answered and waits for other instances of its version: the
+ * engine can have restarted it with another port.
+ */
+function followPort(draft: Draft, d: DeploymentRecord, container: Container | null): void {
+  const { state, host_port } = container ?? { state: 'gone', host_port: null };
+  if (state === 'running' && host_port !== null && host_port !== d.host_port)
+    movePort(draft, d, host_port);
 }
 
 /**
@@ -617,8 +628,10 @@ export function isAsExpected(
 ): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
   if (isStoppedFirst(d)) return restsAsExpected(d, container, route);
-  if (d.status !== 'running')
-    return d.route_published_at === null || container.host_port === d.host_port;
+  if (d.status !== 'running') {
+    const hasNoPort = d.host_port === null || container.state !== 'running';
+    return (d.route_published_at === null && hasNoPort) || container.host_port === d.host_port;
+  }
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
   const squatter = holderOfPort(node, d, container);
   if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;

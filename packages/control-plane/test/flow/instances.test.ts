@@ -621,6 +621,27 @@ it('of two that serve with one number, the next decision ends one', () => {
   expect(draining(again)).toEqual(['i2']);
 });
 
+it('the first one follows its port while it waits for the others', () => {
+  const d = on.deploying({ host_port: 32_002, container_id: 'c2' });
+  const plan = advance(
+    d,
+    {
+      type: 'observed',
+      node_id: 'n1',
+      container: {
+        id: 'c2',
+        name: 'svc-shop-g2',
+        labels: { 'berth.project': 'p1', 'berth.deployment': 'd2' },
+        host_port: 32_009,
+        state: 'running',
+      },
+    },
+    world({ live: [d], instances: [third({ state: 'starting' })] }),
+  );
+  expect(changeOf(plan, 'd2')).toMatchObject({ host_port: 32_009 });
+  expect(plan.route).toBeNull();
+});
+
 describe('a lost node, further cases', () => {
   const d = on.running();
   const lines = (plan: Plan): string[] =>
