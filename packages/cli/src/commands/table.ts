@@ -19,6 +19,7 @@ import { NOTIFICATION_COMMANDS } from './notification.ts';
 import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
 import { METRICS_COMMANDS } from './metrics.ts';
+import { PROCESS_COMMANDS } from './processes.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { RIGHTS_COMMANDS } from './rights.ts';
 import { JOB_COMMANDS } from './jobs.ts';
@@ -33,6 +34,7 @@ export const COMMANDS: readonly Command[] = [
   ...DEPLOY_COMMANDS,
   ...LIFECYCLE_COMMANDS,
   ...INSTANCE_COMMANDS,
+  ...PROCESS_COMMANDS,
   ...RUN_COMMANDS,
   ...JOB_COMMANDS,
   ...EXEC_COMMANDS,
@@ -60,6 +62,7 @@ export const COMMANDS: readonly Command[] = [
 export const NOUNS: Readonly<Record<string, string>> = {
   context: 'Addresses to which you signed in',
   deployment: 'Deployments: list, show, watch',
+  process: 'Processes, such as a worker beside web: list, set, remove',
   job: 'Jobs, which run by a schedule: list, add, show, edit, delete, run, runs',
   runs: 'Runs of commands: list, show, logs, cancel',
   project: 'Projects: list, create, show, edit, delete',

@@ -76,6 +76,11 @@ const jobs: Source = async ({ client, projectOf, project }) => {
   const { items } = await client.call('listJobs', { params: { id } });
   return items.map((job) => ({ word: job.name, doc: `${job.schedule} ${job.timezone}` }));
 };
+const processes: Source = async ({ projectOf, project }) =>
+  (await projectOf(project)).processes.map(({ name, count = 1 }) => ({
+    word: name,
+    doc: `${count} instances`,
+  }));
 const nothing: Source = async () => [];
 
 /** Sources of names by `command: value` or by the value alone (an argument or an option). */
@@ -98,6 +103,8 @@ const SOURCES: Readonly<Record<string, Source>> = {
   },
   run: runs,
   job: jobs,
+  process: processes,
+  '--process': processes,
   // A new name, not one of those that are there.
   'job add: job': nothing,
   node: nodes,

@@ -5,8 +5,8 @@ import { sizeText } from '@berth/wire/size-text';
 
 const WEB = 'web';
 
-export const countOf = ({ processes }: Pick<Project, 'processes'>): number =>
-  processes.find(({ name }) => name === WEB)?.count ?? 1;
+export const countOf = ({ processes }: Pick<Project, 'processes'>, process = WEB): number =>
+  processes.find(({ name }) => name === process)?.count ?? 1;
 
 type Counted = Pick<PlacedInstance, 'state'>;
 /** Counts the instances of `web`: the state of the other processes is `up`. */

@@ -28,7 +28,9 @@ export function Instances({ project }: { project: Project }) {
   return (
     <Panel title="Instances" id="instances" actions={<Command words={['ps', project.name]} />}>
       <Column gap="sm">
-        <ScaleForm key={countOf(project)} project={project} />
+        {project.processes.map(({ name }) => (
+          <ScaleForm key={`${name} ${countOf(project, name)}`} project={project} process={name} />
+        ))}
         {id === null || project.stopped ? (
           <Text tone="quiet">{whenCountApplies(project)}</Text>
         ) : (
@@ -66,11 +68,15 @@ function RunningInstances({ project, deployment: { instances } }: RunningProps) 
 }
 
 /** Returns why the number cannot be set, as the end of a sentence; null if it can. */
-export function whyNotCount(count: number | null, project: Pick<Project, 'processes'>) {
+export function whyNotCount(
+  count: number | null,
+  project: Pick<Project, 'processes'>,
+  process = WEB,
+) {
   if (count === null) return 'enter a number';
   if (!Number.isInteger(count) || count < 0 || count > MAX_COUNT)
     return `enter a whole number from 0 to ${MAX_COUNT}`;
-  return count === countOf(project) ? 'it has this number already' : null;
+  return count === countOf(project, process) ? 'it has this number already' : null;
 }
 
 /** Returns why a project can have one instance only, in words; null if it can have more. */
@@ -79,15 +85,16 @@ export function onlyOneText(project: Parameters<typeof whyOnlyOne>[0]): string |
   return why === null ? null : `${why}, so it can have one instance only: two would write at once`;
 }
 
-function ScaleForm({ project }: { project: Project }) {
-  const [count, setCount] = useState<number | null>(countOf(project));
+/** `process`: its name. The label names it if the project has several. */
+function ScaleForm({ project, process }: { project: Project; process: string }) {
+  const [count, setCount] = useState<number | null>(countOf(project, process));
   const scale = useApiMutation('scaleProject');
   const errors = fieldErrors(scale.error);
   const tooMany = count !== null && count > 1 ? onlyOneText(project) : null;
-  const reason = useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project);
+  const reason = useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project, process);
   const send = (): void => {
     if (reason !== null || scale.busy || count === null) return;
-    void scale.run({ params: { id: project.id }, body: { [WEB]: count } });
+    void scale.run({ params: { id: project.id }, body: { [process]: count } });
   };
   return (
     <form
@@ -98,19 +105,23 @@ function ScaleForm({ project }: { project: Project }) {
     >
       <Row align="end">
         <NumberField
-          label="Number of instances"
+          label={
+            project.processes.length === 1
+              ? 'Number of instances'
+              : `Number of instances of ${process}`
+          }
           help="takes effect at once, without a deployment"
           value={count}
           onChange={setCount}
           min={0}
           max={MAX_COUNT}
-          error={errors['web']}
+          error={errors[process]}
         />
         <Button type="submit" reason={reason} busy={scale.busy}>
           Scale
         </Button>
       </Row>
-      <FormProblem error={scale.error} what="The change" fields={['web']} />
+      <FormProblem error={scale.error} what="The change" fields={[process]} />
     </form>
   );
 }
