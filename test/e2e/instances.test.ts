@@ -257,7 +257,7 @@ describe.skipIf(reason !== undefined)(
         await world.api.call('drainNode', { params: { id } });
         await waitFor('the drain says why', async () => {
           const { drain } = await world.api.call('getNode', { params: { id } });
-          return drain?.left[0]?.problem?.includes('no other node can take instance') === true;
+          return drain?.left[0]?.problem?.includes('no other node can take web') === true;
         });
         expect(await serving()).toHaveLength(3);
         for (const node of world.nodes)
