@@ -28,12 +28,18 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
     'berth run -p shop -- node migrate.js --to 42',
     'runs a migration of shop, and ends with its exit code',
   ],
-  'process list': ['berth process list shop', 'shows how many instances of each process shop wants'],
+  'process list': [
+    'berth process list shop',
+    'shows how many instances of each process shop wants',
+  ],
   'process set': [
     'berth process set worker -p shop --count 2 -- node worker.js',
     'adds a process beside web; berth deploy starts it',
   ],
-  'process remove': ['berth process remove worker -p shop', 'ends a process with the next deployment'],
+  'process remove': [
+    'berth process remove worker -p shop',
+    'ends a process with the next deployment',
+  ],
   'job list': ['berth job list shop', 'shows each job of shop, its last run and its next time'],
   'job add': [
     'berth job add report -p shop --schedule "0 6 * * MON" --timezone Europe/Berlin -- node report.js',

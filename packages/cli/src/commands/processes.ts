@@ -36,7 +36,11 @@ export const PROCESS_COMMANDS: readonly Command[] = [
     ],
     options: [
       { flags: '--count <number>', doc: 'number of instances (default 1)', parse: Number },
-      { flags: '--memory <size>', doc: 'memory limit (default: that of the project)', parse: bytes },
+      {
+        flags: '--memory <size>',
+        doc: 'memory limit (default: that of the project)',
+        parse: bytes,
+      },
       { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
       {
         flags: '--replace <replace>',
@@ -74,7 +78,10 @@ export const PROCESS_COMMANDS: readonly Command[] = [
           throw refused('not_found', `the project has no process ${name}`, 'berth process list');
         return { processes: others };
       });
-      cli.print(project, () => `${name} ends with the next deployment: berth deploy ${project.name}`);
+      cli.print(
+        project,
+        () => `${name} ends with the next deployment: berth deploy ${project.name}`,
+      );
     },
   },
 ];
@@ -104,6 +111,9 @@ function textOf({ processes }: Project, name: string): string {
 const COLUMNS: Column<Process>[] = [
   { head: 'process', of: ({ name }) => name },
   { head: 'count', of: ({ count = 1 }) => String(count) },
-  { head: 'replace', of: ({ name, replace }) => replace ?? (name === WEB ? 'as the project' : 'recreate') },
+  {
+    head: 'replace',
+    of: ({ name, replace }) => replace ?? (name === WEB ? 'as the project' : 'recreate'),
+  },
   { head: 'command', of: commandOf },
 ];

@@ -91,7 +91,8 @@ function ScaleForm({ project, process }: { project: Project; process: string }) 
   const scale = useApiMutation('scaleProject');
   const errors = fieldErrors(scale.error);
   const tooMany = count !== null && count > 1 ? onlyOneText(project) : null;
-  const reason = useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project, process);
+  const reason =
+    useProjectReasons(project)('scale') ?? tooMany ?? whyNotCount(count, project, process);
   const send = (): void => {
     if (reason !== null || scale.busy || count === null) return;
     void scale.run({ params: { id: project.id }, body: { [process]: count } });
