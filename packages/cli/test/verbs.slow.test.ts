@@ -175,7 +175,7 @@ describe('--json', () => {
       'project look --project shop',
       'project show shop',
       'project edit shop --cpus 1',
-      'process set worker --project shop --count 2 --replace rolling -- node worker.js',
+      'process set worker --project shop --count 2 --replace rolling',
       'process list shop',
       'process remove worker --project shop --yes',
       'link shop',

@@ -51,12 +51,12 @@ export const PROCESS_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['getProject', 'patchProject'],
     async run(cli, [name = '', ...command], options) {
-      const given = fieldsIn(command, options);
+      const changes = fieldsIn(command, options);
       const project = await changeProject(cli, async ({ processes }) => {
         const present = processes.find((one) => one.name === name);
-        if (present !== undefined && Object.keys(given).length === 0)
+        if (present !== undefined && Object.keys(changes).length === 0)
           throw usage('nothing was given to change', 'berth process set --help');
-        return { processes: withProcess(processes, { ...(present ?? { name }), ...given }) };
+        return { processes: withProcess(processes, { ...(present ?? { name }), ...changes }) };
       });
       cli.print(project, () => `${name}: ${textOf(project, name)}; ${NEXT} ${project.name}`);
     },
