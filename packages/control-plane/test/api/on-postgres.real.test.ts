@@ -26,6 +26,7 @@ describe.skipIf(server === undefined)(
     describe('idempotency', async () => void (await import('./idempotency.slow.test.ts')));
     describe('commit-statuses', async () =>
       void (await import('../loops/commit-statuses.slow.test.ts')));
+    describe('jobs', async () => void (await import('./jobs.slow.test.ts')));
     describe('names', async () => void (await import('./names.test.ts')));
     describe('secrets', async () => void (await import('./secrets.test.ts')));
     describe('node-secrets', async () => void (await import('./node-secrets.slow.test.ts')));

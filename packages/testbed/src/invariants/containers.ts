@@ -256,6 +256,7 @@ function checkStillNeeded(
     (c) =>
       c.cause === 'hand' &&
       c.deployment === e.deployment &&
+      c.container !== e.container &&
       c.change === 'stopped' &&
       c.at <= e.at &&
       e.at - c.at < UNSEEN_MS,
