@@ -129,8 +129,8 @@ export function createEngine(
     forNext = false,
   ): void => {
     if (c.process !== null) {
-      // A move changes only the port.
-      if (change !== 'moved') tellWorker(c, c.process, change);
+      // A container that moves has started again with its engine.
+      tellWorker(c, c.process, change === 'moved' ? 'started' : change);
       return;
     }
     history.record({

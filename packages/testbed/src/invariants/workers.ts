@@ -11,11 +11,14 @@ export function checkWorkers({ all, broken, isGone, end }: HistoryFacts): void {
   for (const { project, deployment, process, count, isAble } of all('wants_workers')) {
     if (isGone(project, end.at)) continue;
     const there = [...running.values()].filter(
-      (e) => e.project === project && e.process === process && !isGone(e.node, end.at),
+      (e) => e.project === project && e.process === process,
     );
     const own = there.filter((e) => e.deployment === deployment);
-    const isOld = there.length > own.length;
-    if (!isOld && own.length <= count && (own.length === count || !isAble)) continue;
+    // Nobody removes what runs on a machine whose node was deleted. A renamed machine has another
+    // node, and its containers keep the one that started them.
+    const removable = there.filter((e) => !isGone(e.node, end.at));
+    const isOld = removable.some((e) => e.deployment !== deployment);
+    if (!isOld && removable.length <= count && (own.length >= count || !isAble)) continue;
     broken(
       'workers-kept',
       end.at,
