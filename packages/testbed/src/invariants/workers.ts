@@ -14,7 +14,7 @@ export function checkWorkers({ all, broken, isGone, end }: HistoryFacts): void {
       (e) => e.project === project && e.process === process,
     );
     const own = there.filter((e) => e.deployment === deployment);
-    // Nobody removes what runs on a machine whose node was deleted. A renamed machine has another
+    // Berth cannot remove what runs on a machine whose node was deleted. A renamed machine has another
     // node, and its containers keep the one that started them.
     const removable = there.filter((e) => !isGone(e.node, end.at));
     const isOld = removable.some((e) => e.deployment !== deployment);
