@@ -347,13 +347,15 @@ const LONGEST_PAUSE_MS = 3_600_000;
  * again: after a minute, and after twice the time with each further failure. An instance of a
  * running version waits without a time limit.
  */
-export function withPresentLosses(
+export const withPresentLosses = (
   { facts: { now } }: Draft,
   instance: InstanceRecord,
-): InstanceRecord {
-  const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (instance.losses.length - 1));
-  const losses = instance.losses.filter(({ at }) => at <= now && now - at < pauseMs);
-  return { ...instance, losses };
+): InstanceRecord => ({ ...instance, losses: presentLosses(instance, now) });
+
+/** Returns the failures for which the instance still pauses on the node where it failed. */
+export function presentLosses({ losses }: Pick<InstanceRecord, 'losses'>, now: number): NodeLoss[] {
+  const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (losses.length - 1));
+  return losses.filter(({ at }) => at <= now && now - at < pauseMs);
 }
 
 /** Returns the nodes that lost an instance, so that no replacement goes to a silent node. */

@@ -258,7 +258,13 @@ export function createControlPlane(deps: {
     const driver = plant.driver(withFailovers(createDriver(driverDeps)), stores, world);
     servesSince = monotonic();
     const source = plant.source(
-      createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }),
+      createConfigSource({
+        routes: stores.routes,
+        changes,
+        settings: ROUTING,
+        now: monotonic,
+        log: LOG,
+      }),
     );
     api = endpoints(stores, driver, changes, source, uptime);
     tellServing();

@@ -408,6 +408,8 @@ export function createFaults(deps: {
         world.after(t, chaos, strike);
     },
     heard(event) {
+      // A fault that began after the end would last for ever: nothing heals it.
+      if (!chaos.alive) return;
       if (event.type === 'single_writer') stopFirst.add(event.project);
       if (
         takesPort &&

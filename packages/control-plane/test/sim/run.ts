@@ -17,6 +17,7 @@ import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/
 import type { AllStores } from '../../src/store/open.ts';
 import { currentCopy, isStopFirst } from '../../src/domain/data/volumes.ts';
 import { needsDevices } from '../../src/domain/nodes/room.ts';
+import { presentLosses } from '../../src/flow/instances.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';
@@ -104,12 +105,17 @@ type Wanted = {
   isAble: boolean;
   /** So many serve. */
   isThere: boolean;
-  /** The counts of the processes without HTTP. */
-  workers: { name: string; count: number }[];
+  /** An instance of `web` waits for its next try. */
+  isPaused: boolean;
+  /** The counts of the processes without HTTP, and whether a worker waits for its next try. */
+  workers: { name: string; count: number; isPaused: boolean }[];
 };
 
 /** Returns how many workers the version should have. One that writes has at most one of each. */
-const workersOf = (d: DeploymentRecord, project: ProjectRecord): Wanted['workers'] =>
+const workersOf = (
+  d: DeploymentRecord,
+  project: ProjectRecord,
+): { name: string; count: number }[] =>
   workersIn(d.settings).map((process) => {
     const count = countIn(project, process, d);
     return { name: process.name, count: isStopFirst(d.settings) ? Math.min(1, count) : count };
@@ -556,13 +562,21 @@ export async function run({
           isStopFirst(d.settings) &&
           (home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
         const canHave = isAble && !waits && !needsDevices(d.settings);
+        const isPaused = (process: string): boolean =>
+          rows.some(
+            (row) =>
+              row.process === process &&
+              row.state === 'waiting' &&
+              presentLosses(row, newest).length > 0,
+          );
         all.push({
           project: project.id,
           deployment: id,
           count,
           isAble: canHave,
           isThere,
-          workers: workersOf(d, project),
+          isPaused: isPaused('web'),
+          workers: workersOf(d, project).map((one) => ({ ...one, isPaused: isPaused(one.name) })),
         });
       }
       return all;
@@ -571,11 +585,18 @@ export async function run({
     async function measure(): Promise<void> {
       const stores = database.onlooker();
       if (isScaled)
-        for (const { isThere: _, workers: own, ...one } of await wanted(stores)) {
-          history.record({ type: 'wants', ...one });
-          const { project, deployment, isAble } = one;
-          for (const { name: process, count } of own)
-            history.record({ type: 'wants_workers', project, deployment, process, count, isAble });
+        for (const { project, deployment, count, workers, ...one } of await wanted(stores)) {
+          const isAble = one.isAble && !one.isPaused;
+          history.record({ type: 'wants', project, deployment, count, isAble });
+          for (const { name: process, count: most, isPaused } of workers)
+            history.record({
+              type: 'wants_workers',
+              project,
+              deployment,
+              process,
+              count: most,
+              isAble: one.isAble && !isPaused,
+            });
         }
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
       const stories = await stores.deployments.events(known.map((d) => d.id));
