@@ -32,7 +32,7 @@ import type { NodeFact } from '../domain/deployments/facts.ts';
 import type { MemoryTake } from '../domain/deployments/plan.ts';
 import { waitingFor } from '../domain/deployments/wait-reason.ts';
 import { hasEnded } from '../domain/deployments/rest.ts';
-import type { DeploymentRecord } from '../domain/platform/records.ts';
+import type { DeploymentRecord, ProjectSettings } from '../domain/platform/records.ts';
 import type { Draft } from './plan-draft.ts';
 import { isProjectStopped } from './stop.ts';
 
@@ -57,9 +57,12 @@ export function freedEverywhere(draft: Draft, old: DeploymentRecord | null): Fre
 type FreeSoon = {
   freed?: readonly Freed[];
   ending?: readonly Ending[];
-  /** Memory in bytes by node that other instances of the version take with it. */
-  held?: ReadonlyMap<string, number>;
+  /** The instances of the version that start with it. */
+  beside?: readonly PlacedBeside[];
 };
+
+/** An instance that has a node and takes its room later in the same plan. */
+export type PlacedBeside = { node_id: string; settings: ProjectSettings };
 
 export const machineOf = (
   draft: Draft,
@@ -87,25 +90,41 @@ const firstOf = ({ id }: DeploymentRecord): Holder => ({ deployment_id: id, inst
 export const machineOfOther = (
   draft: Draft,
   d: DeploymentRecord,
-  { freed = [], ending = [], held = NOTHING_TAKEN }: FreeSoon = {},
-): MachineNeeds | null =>
-  machineNeeds(
-    webSettings(d.settings),
-    withTaken(withoutEnding(roomWithPlan(draft), ending), held),
-    {
-      own: null,
-      freed,
-    },
-  );
+  { freed = [], ending = [], beside = [] }: FreeSoon = {},
+): MachineNeeds | null => {
+  const room = withoutEnding(roomWithPlan(draft), ending);
+  return machineNeeds(webSettings(d.settings), withPlaced(draft, room, beside, freed), {
+    own: null,
+    freed,
+  });
+};
 
-const NOTHING_TAKEN: ReadonlyMap<string, number> = new Map();
-
-function withTaken(room: Room, held: ReadonlyMap<string, number>): Room {
-  if (held.size === 0) return room;
+/** Returns the room with the memory and the devices that these instances will take. */
+function withPlaced(
+  draft: Draft,
+  room: Room,
+  beside: readonly PlacedBeside[],
+  freed: readonly Freed[],
+): Room {
+  let { leases } = room;
   const memory = new Map(room.memory);
-  for (const [id, bytes] of held) memory.set(id, (memory.get(id) ?? 0) + bytes);
-  return { ...room, memory };
+  beside.forEach(({ node_id, settings }, i) => {
+    memory.set(node_id, (memory.get(node_id) ?? 0) + (settings.memory_bytes ?? 0));
+    const node = draft.node(node_id);
+    const needs = machineNeeds(settings, { memory, leases }, { own: null, freed });
+    if (node === undefined || needs === null || !needsDevices(settings)) return;
+    const holder = { deployment_id: `beside-${i}`, instance_id: null };
+    const takes = devicesToTake(node, holder, needs, { leases, freed });
+    if ('kind' in takes) return;
+    leases = [...leases, ...takes.map(({ replaces: _, ...lease }) => leaseOf(lease))];
+  });
+  return { ...room, memory, leases };
 }
+
+const leaseOf = (take: Omit<DeviceTake, 'replaces'>): DeviceLease => {
+  const { deployment_id, instance_id } = take;
+  return { ...take, holders: [{ deployment_id, instance_id }] };
+};
 
 /** Returns what is held, with what other instances take and free in this plan. */
 function roomWithPlan({ facts, plan }: Draft): Room {
@@ -115,10 +134,7 @@ function roomWithPlan({ facts, plan }: Draft): Room {
   if (bytes.length === 0 && takes.length === 0) return room;
   const memory = new Map(room.memory);
   for (const take of bytes) memory.set(take.node_id, (memory.get(take.node_id) ?? 0) + take.bytes);
-  const taken = takes.map(({ replaces: _, ...lease }): DeviceLease => {
-    const { deployment_id, instance_id } = lease;
-    return { ...lease, holders: [{ deployment_id, instance_id }] };
-  });
+  const taken = takes.map(({ replaces: _, ...lease }) => leaseOf(lease));
   return { memory, leases: [...room.leases, ...taken] };
 }
 

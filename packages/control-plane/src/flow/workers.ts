@@ -55,7 +55,13 @@ import {
 } from './instances.ts';
 import { questionAgain } from './placement-question.ts';
 import type { Draft } from './plan-draft.ts';
-import { addKeptDevices, freeDevicesOf, machineOfOther, takeRoomOfOther } from './room.ts';
+import {
+  addKeptDevices,
+  freeDevicesOf,
+  machineOfOther,
+  type PlacedBeside,
+  takeRoomOfOther,
+} from './room.ts';
 import { isAtRest, isProjectStopped, isStoppedByPerson } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
@@ -122,7 +128,7 @@ export type WorkerPlaces = {
 
 /**
  * Chooses the nodes for the workers that start before the switch. `web`: the nodes of the version's
- * `web` instances, whose memory does not count as held yet.
+ * `web` instances, whose room does not count as held yet.
  */
 export function placeWorkers(
   draft: Draft,
@@ -130,25 +136,28 @@ export function placeWorkers(
   question: Question,
   { web, freed }: { web: readonly string[]; freed: readonly Freed[] },
 ): WorkerPlaces {
-  const memory = webSettings(d.settings).memory_bytes ?? 0;
-  const held = new Map<string, number>();
-  const hold = (nodeId: string | null, bytes: number): void => {
-    if (nodeId !== null) held.set(nodeId, (held.get(nodeId) ?? 0) + bytes);
-  };
   // A deployment with a node has its room already.
-  if (d.node_id === null) for (const id of web) hold(id, memory);
+  const beside: PlacedBeside[] =
+    d.node_id === null
+      ? web.map((node_id) => ({ node_id, settings: webSettings(d.settings) }))
+      : [];
   const places = workersIn(d.settings)
     .filter((process) => !startsLate(draft, d, process))
     .map((process) => {
       const own = asProcess(d, process);
       const choices = chooseMore(
-        questionFor(process, { ...question, machine: machineOfOther(draft, own, { freed, held }) }),
+        questionFor(process, {
+          ...question,
+          machine: machineOfOther(draft, own, { freed, beside }),
+        }),
         nodesFor(draft, d, web[0] ?? d.node_id),
         draft.facts,
         wantedOf(draft, d, process),
         { mode: draft.facts.project.spread, taken: new Map() },
       );
-      for (const { placement } of choices) hold(placement.winner, own.settings.memory_bytes ?? 0);
+      for (const { placement } of choices)
+        if (placement.winner !== null)
+          beside.push({ node_id: placement.winner, settings: own.settings });
       return { process, choices };
     });
   const lacking = places

@@ -33,6 +33,7 @@ const NODES = [1, 2, 3].map((n) =>
     capabilities: ['instances', 'processes'],
   }),
 );
+const GPU = 'nvidia.com/gpu';
 const ids = Array.from({ length: 40 }, (_, i) => `x${i}`);
 const WORKER: Process = { name: 'worker', command: ['node', 'worker.js'], count: 1 };
 const withWorker = (over: Partial<Process> = {}): Process[] => [
@@ -166,6 +167,37 @@ describe('a new version', () => {
     );
     expect(plan.createTasks).toEqual([]);
     expect(changeOf(plan, 'd2').waiting).toMatch(/memory/);
+  });
+
+  it('has its own device, beside that of web', () => {
+    const requires = { devices: { [GPU]: 1 } };
+    const d = on.built({ settings: { ...settings(), requires } });
+    const start = (devices: string[][]) =>
+      advance(
+        d,
+        { type: 'tick' },
+        world({
+          live: [d],
+          nodes: devices.map((names, i) => ({
+            ...(NODES[i] as (typeof NODES)[number]),
+            devices: { [GPU]: names },
+            capabilities: ['instances', 'processes', 'devices', 'limits'],
+          })),
+          project: project({ requires, processes: withWorker() }),
+        }),
+      );
+    const taken = (plan: Plan) => deploys(plan).map((t) => [t.node, ...(t.devices ?? [])]);
+    expect(taken(start([['0', '1']]))).toEqual([
+      ['n1', `${GPU}=0`],
+      ['n1', `${GPU}=1`],
+    ]);
+    expect(taken(start([['0'], ['0']]))).toEqual([
+      ['n1', `${GPU}=0`],
+      ['n2', `${GPU}=0`],
+    ]);
+    const one = start([['0']]);
+    expect(one.createTasks).toEqual([]);
+    expect(changeOf(one, 'd2').waiting).toMatch(/too few free devices/);
   });
 
   it('waits for an agent that can run them', () => {
