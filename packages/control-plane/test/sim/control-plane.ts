@@ -300,6 +300,13 @@ export function createControlPlane(deps: {
     };
   }
 
+  /** A loop logs an error of one deployment and goes on with the others: it must be an expected one. */
+  const loopLog = Object.assign(silentLogger(), {
+    error: (fields: { err?: unknown }) => {
+      if (fields.err !== undefined) surprised(fields.err);
+    },
+  });
+
   /**
    * Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that
    * end only the run.
@@ -362,7 +369,7 @@ export function createControlPlane(deps: {
         registryAddr: () => 'registry:5000',
         now: wall,
         monotonic,
-        log: LOG,
+        log: loopLog,
       });
       // The real loop pauses by the real clock between its steps, 1 s in total.
       const run =
