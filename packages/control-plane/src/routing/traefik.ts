@@ -260,22 +260,21 @@ function collisionsOf(routes: readonly PublishedRoute[]): Collisions {
     a.published_at === b.published_at
       ? a.project_name < b.project_name
       : a.published_at > b.published_at;
-  const published = routes
-    .filter((route) => route.stopped !== true)
-    .flatMap((route) =>
-      [route, ...(route.servers ?? [])].map((address) => ({
-        route,
-        address,
-        key: `${canonicalAddress(address.host_ip)}:${address.host_port}`,
-      })),
-    );
-  for (const { route, key } of published) {
+  // The container of a project that has just been stopped might still run at its address.
+  const all = routes.flatMap((route) =>
+    [route, ...(route.servers ?? [])].map((address) => ({
+      route,
+      address,
+      key: `${canonicalAddress(address.host_ip)}:${address.host_port}`,
+    })),
+  );
+  for (const { route, key } of all) {
     const other = latest.get(key);
     if (other === undefined || isLater(route, other)) latest.set(key, route);
   }
   const collisions: Collisions = new Map();
-  for (const { route, address, key } of published) {
-    const holder = latest.get(key);
+  for (const { route, address, key } of all) {
+    const holder = route.stopped === true ? undefined : latest.get(key);
     if (holder !== undefined && holder !== route)
       collisions.set(address, { route, holder: `project ${holder.project_name}` });
   }
