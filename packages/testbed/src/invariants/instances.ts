@@ -4,9 +4,10 @@ import { groupBy, type HistoryFacts, type Of, upsert } from './facts.ts';
 type Container = Of<'container'>;
 
 /** Time in which a committed route reaches the configuration of every control plane. */
+const PUBLISHED_MS = 2_000;
+
 /** A node lists its containers at least this often, in ms. */
 const REPORT_MS = 10_000;
-const PUBLISHED_MS = 2_000;
 
 /** An agent lists its containers more often. */
 const LISTED_MS = 30_000;
