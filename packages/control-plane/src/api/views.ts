@@ -25,7 +25,7 @@ import type {
   NodeDiskView,
   ContainerToRemove,
 } from '@berth/wire/node';
-import type { Project } from '@berth/wire/project';
+import { hasWeb, type Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
 import type { User } from '@berth/wire/user';
@@ -117,7 +117,7 @@ export function projectView(
     env_names,
     build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
-    url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
+    url: hasWeb(p) ? projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix) : null,
     stopped: stopped_at !== null,
     running_deployment_id: runningId,
     config: configured?.config ?? null,

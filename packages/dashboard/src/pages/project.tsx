@@ -143,7 +143,7 @@ function useProjectActions(project: Project, hasOlderRelease: boolean) {
   ];
   const actions = (
     <>
-      <OutLink href={project.url}>Open</OutLink>
+      {project.url !== null && <OutLink href={project.url}>Open</OutLink>}
       {project.stopped && !restsAtZero(project) && (
         <Button
           reason={reasonAgainst('start')}

@@ -52,14 +52,18 @@ export function applyConfigFile(
 const keyOf = (field: string, { processes }: ProjectSettings): string =>
   field.replace(/^processes\[(\d+)\]/, (_, i: string) => `processes.${processes[Number(i)]?.name}`);
 
-/** The file replaces all processes but `web`, to which it adds. */
+/**
+ * The file replaces all processes but `web`, to which it adds. If neither the project nor the file
+ * has `web`, the release has none.
+ */
 function processesWith(
   own: ProjectSettings['processes'],
   file: NonNullable<FileSettings['processes']>,
 ): ProjectSettings['processes'] {
   const isWeb = ({ name }: { name: string }): boolean => name === WEB;
-  const web = { ...(own.find(isWeb) ?? { name: WEB }), ...file.find(isWeb) };
-  return [web, ...file.filter((one) => !isWeb(one))];
+  const web = [own.find(isWeb), file.find(isWeb)].filter((one) => one !== undefined);
+  const others = file.filter((one) => !isWeb(one));
+  return web.length === 0 ? others : [Object.assign({ name: WEB }, ...web), ...others];
 }
 
 const withFile = (settings: ProjectSettings, file: FileSettings): ProjectSettings => ({
