@@ -1,4 +1,5 @@
 /** Jobs and their runs (domain/runs/job-store.ts). */
+import { defined } from '@berth/kit/defined';
 import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -80,7 +81,7 @@ export async function writeFileJobs(
           encodeColumns({
             ...job,
             ...origin,
-            ...(movesTimes(present, job) ? { next_at } : {}),
+            ...defined({ next_at: movesTimes(present, job) ? next_at : undefined }),
             updated_at: now,
           }),
         )
