@@ -101,7 +101,7 @@ describe('a file in the repository', () => {
     await api.call('createJob', { ...of(id), body: made });
     await api.call('createJob', { ...of(id), body: { ...made, name: 'mine' } });
 
-    // Nothing changes before the switch, and a file of a version that fails changes nothing.
+    // A file of a version that fails changes nothing.
     const failed = await deploy(api, id);
     await tick(api, failed);
     await world.built({ commit: COMMIT, config_file: file(report('61 * * * *')) });

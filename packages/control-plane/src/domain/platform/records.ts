@@ -115,7 +115,7 @@ export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: numbe
  */
 export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
 
-/** What a release has from berth.toml. `jobs`: absent in a release without jobs there. */
+/** The settings and jobs that a release has from berth.toml. `jobs`: absent in a release without jobs there. */
 export type ReleaseConfig = ConfigOrigin & { jobs?: readonly FileJob[] };
 
 export type DeploymentRecord = {
