@@ -64,6 +64,7 @@ import {
 import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
 import type { DeploymentRecord, Failure, RouteRecord } from '../domain/platform/records.ts';
+import { fileJobsOf } from '../domain/runs/file-jobs.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
 import { addressTaken, nodeReplaced, whySilent } from './address-taken.ts';
 import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
@@ -643,10 +644,18 @@ function configure(
   const names = secrets.map(({ name }) => name);
   const applied = applyConfigFile(config_file, d.settings, names);
   if ('problem' in applied) return applied;
-  const { settings, keys } = applied;
+  const { settings, keys, jobs } = applied;
   return keys.length === 0
     ? unchanged
-    : { settings, config: { file: config_file.file, commit: d.commit, keys } };
+    : {
+        settings,
+        config: {
+          file: config_file.file,
+          commit: d.commit,
+          keys,
+          ...defined({ jobs: jobs.length === 0 ? undefined : jobs }),
+        },
+      };
 }
 
 /**
@@ -1523,6 +1532,7 @@ function goLive(draft: Draft, d: DeploymentRecord, message: string): void {
     endCreation(draft, old);
     forgetOthers(draft, old);
   }
+  draft.plan.fileJobs = fileJobsOf(d, draft.facts.now);
   if (isAtZero) rest(draft, presentOf(draft, d));
   // The workers with `recreate` start when the old ones have stopped.
   reconcileWorkers(draft, d);
