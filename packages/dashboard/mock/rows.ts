@@ -57,7 +57,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     spread: 'nodes',
     sticky: false,
     on_node_lost: 'move',
-    allow_exec: false,
+    allow_exec: true,
     exec_role: 'admin',
     on_dataset_change: 'tell',
     data_copies: 1,
