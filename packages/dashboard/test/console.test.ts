@@ -47,14 +47,12 @@ describe('a session', () => {
     const sent: (string | Uint8Array)[] = [];
     const ends: SessionEnd[] = [];
     const shown: { bytes: Uint8Array; done: () => void }[] = [];
-    const socket: Socket = {
-      readyState: 1,
-      binaryType: 'blob',
-      onmessage: null,
-      onclose: null,
-      send: (data) => void sent.push(data as string | Uint8Array),
-      close: () => socket.onclose?.({} as CloseEvent),
-    };
+    const socket: Socket = Object.assign(new EventTarget(), {
+      readyState: 1 as const,
+      binaryType: 'blob' as const,
+      send: (data: unknown) => void sent.push(data as string | Uint8Array),
+      close: () => void socket.dispatchEvent(new Event('close')),
+    });
     const opened: [string, string[]][] = [];
     const session = openSession(
       { ticket: 'secret', url: 'ws://inside:8000/api/exec/e1' },
@@ -69,7 +67,7 @@ describe('a session', () => {
         return socket;
       },
     );
-    const get = (data: unknown) => socket.onmessage?.({ data } as MessageEvent);
+    const get = (data: unknown) => socket.dispatchEvent(new MessageEvent('message', { data }));
     const says = (message: object) => get(JSON.stringify(message));
     return { session, socket, sent, ends, shown, opened, get, says };
   }

@@ -29,11 +29,8 @@ export type ExecSession = {
 };
 
 /** The part of WebSocket that a session uses. */
-export type Socket = Pick<WebSocket, 'send' | 'close' | 'readyState'> & {
-  binaryType: BinaryType;
-  onmessage: ((event: MessageEvent) => void) | null;
-  onclose: ((event: CloseEvent) => void) | null;
-};
+export type Socket = EventTarget &
+  Pick<WebSocket, 'send' | 'close' | 'readyState'> & { binaryType: BinaryType };
 type OpenSocket = (address: string, protocols: string[]) => Socket;
 
 /**
@@ -97,12 +94,14 @@ export function openSession(
     } else if (message?.type === 'error')
       state.end ??= { code: null, why: String(message['message']) };
   };
-  socket.onmessage = ({ data }) => {
+  socket.addEventListener('message', (event) => {
+    const { data } = event as MessageEvent<string | ArrayBuffer>;
     if (typeof data === 'string') tell(data);
-    else take(new Uint8Array(data as ArrayBuffer, 1));
-  };
-  socket.onclose = () =>
-    receiver.onEnd(state.end ?? { code: null, why: state.isReady ? LOST : REFUSED });
+    else take(new Uint8Array(data, 1));
+  });
+  socket.addEventListener('close', () =>
+    receiver.onEnd(state.end ?? { code: null, why: state.isReady ? LOST : REFUSED }),
+  );
   return {
     send(bytes) {
       for (let at = 0; at < bytes.length; at += EXEC_CHUNK)
