@@ -18,9 +18,8 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
-  // Each test opens new pages: threads that paint, and compilers that make old pages fast, cost a third
+  // Each test opens new pages: threads that paint, and compilers that make old pages fast, cost a fifth
   // of the CPU time.
-  '--disable-threaded-compositing',
   '--num-raster-threads=1',
   '--js-flags=--no-opt --no-maglev',
 ];
