@@ -52,6 +52,8 @@ export type AgentDeps = {
   moving: Moving;
   /** Decides how commands behave; null: it cannot run any. */
   commandChance?: Random | null;
+  /** A planted bug: the marks of commands are gone after a restart. */
+  forgetsMarks?: boolean;
   /** The git server. */
   forge: Pick<Forge, 'tip'>;
 };
@@ -175,7 +177,10 @@ export function createAgent(deps: AgentDeps): Agent {
       commandChance === null || deps.role === 'builder'
         ? null
         : {
-            commands: engine.commands,
+            commands:
+              deps.forgetsMarks === true
+                ? { ...engine.commands, marks: new Set<string>() }
+                : engine.commands,
             chance: commandChance,
             now: world.now,
             sleep,

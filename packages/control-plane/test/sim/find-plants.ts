@@ -61,7 +61,7 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'terminal state overwritten': ['terminal-stays'],
   'devices without leases': ['one-device-user'],
   'workers counted once': ['workers-kept'],
-  'lost runs repeated': ['runs-once'],
+  'marks in memory': ['runs-once'],
   'missed times forgotten': ['no-silent-gap'],
   'release command not awaited': ['release-serves'],
 };
@@ -102,7 +102,7 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'writers are scaled': { scales: 1 },
   'devices without leases': { scales: 1, devices: 1 },
   'workers counted once': { scales: 1, workers: 1 },
-  'lost runs repeated': { jobs: 1 },
+  'marks in memory': { jobs: 1 },
   'missed times forgotten': { jobs: 1 },
   'release command not awaited': { jobs: 1 },
 };
@@ -139,6 +139,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'proof of an older copy': 9,
   'restored route unchecked': 8,
   'missing volume given up': 40,
+  'marks in memory': 5,
 };
 
 /**

@@ -26,7 +26,7 @@ const ZONES = [
   { timezone: 'America/New_York', changes: ['2026-11-01T06:00Z', '2027-03-14T07:00Z'] },
   { timezone: 'Australia/Lord_Howe', changes: ['2026-10-03T15:30Z', '2027-04-03T15:00Z'] },
 ] as const;
-export type Zone = (typeof ZONES)[number];
+type Zone = (typeof ZONES)[number];
 export const zoneOf = (chance: Random): Zone => chance.pick(ZONES);
 
 const SCHEDULES = ['* * * * *', '* * * * *', '*/2 * * * *', '*/5 * * * *', '0 * * * *'] as const;

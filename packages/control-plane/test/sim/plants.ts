@@ -21,6 +21,8 @@ export type Plant = {
   source(source: ConfigSource): ConfigSource;
   /** Whether the engine chooses the ports of every container. */
   loosePorts: boolean;
+  /** Whether agents forget at a restart which commands might have started. */
+  forgetsMarks: boolean;
   watch(watch: FailoverWatch): FailoverWatch;
 };
 
@@ -33,6 +35,7 @@ const NONE: Plant = {
   probe: (live) => live,
   source: (source) => source,
   loosePorts: false,
+  forgetsMarks: false,
   watch: (watch) => watch,
 };
 
@@ -722,23 +725,8 @@ export const PLANTS = {
     },
   },
 
-  /** Starts a lost run again, although its job has no `retries`. */
-  'lost runs repeated': {
-    ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      jobs: {
-        ...stores.jobs,
-        due: (job, times, runs, now) =>
-          stores.jobs.due(
-            job,
-            times,
-            runs.map((run) => ({ ...run, retries: 3 })),
-            now,
-          ),
-      },
-    }),
-  },
+  /** Agents keep the marks of started commands in memory only. */
+  'marks in memory': { ...NONE, forgetsMarks: true },
 
   /** Records no time that was missed. */
   'missed times forgotten': {

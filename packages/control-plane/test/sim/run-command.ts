@@ -11,7 +11,7 @@ import type { Random } from './random.ts';
 
 type Stop = 'lost' | 'cancelled';
 type Product = { report: TaskReport; discard: () => void; accepted?: () => void };
-export type CommandDeps = {
+type CommandDeps = {
   commands: Commands;
   chance: Random;
   now: () => number;
@@ -32,7 +32,7 @@ const failed = (code: string, accepted?: () => void): Product =>
   product({ status: 'failed', result: { error: { code, message: code } } }, accepted);
 
 /** Most commands end in a few seconds; some fail, and some hang until their time limit. */
-export function behaviourOf(chance: Random): Behaviour {
+function behaviourOf(chance: Random): Behaviour {
   const what = chance.next();
   if (what < 0.1) return { ms: 10 * 60_000, exitCode: 0 };
   const ms = chance.chance(0.3) ? chance.int(8_000, 40_000) : chance.int(50, 6_000);

@@ -172,7 +172,13 @@ export async function run({
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
-  const world = createWorld(random, START);
+  const jobChance = createRandom(seed + 7_000_003);
+  const hasJobs = jobChance.chance(withJobs);
+  const zone = zoneOf(jobChance);
+  /** In some runs, the clock of the zone changes within the first minutes. */
+  const beforeChange = Date.parse(jobChance.pick(zone.changes)) - jobChance.int(0, 120_000);
+  const start = hasJobs && jobChance.chance(0.5) ? beforeChange : START;
+  const world = createWorld(random, start);
   const events: HistoryEvent[] = [];
   let faults: Faults | null = null;
   let restless: Restless | null = null;
@@ -195,9 +201,6 @@ export async function run({
   const deviceChance = createRandom(seed + 4_000_003);
   const removalChance = createRandom(seed + 5_000_003);
   const workerChance = createRandom(seed + 6_000_003);
-  const jobChance = createRandom(seed + 7_000_003);
-  const hasJobs = jobChance.chance(withJobs);
-  const zone = zoneOf(jobChance);
   const hasWorkers = isScaled && workerChance.chance(workers);
   const hasDevices = isScaled && deviceChance.chance(devices);
   /** Shorter or longer than the offline time. */
@@ -263,7 +266,7 @@ export async function run({
     const doubles: Agent[] = [];
     let heir: Heir | null = null;
     const isCrowded = random.chance(takesPorts ? 1 : crowded);
-    const { loosePorts } = PLANTS[plant];
+    const { loosePorts, forgetsMarks } = PLANTS[plant];
     const add = (
       hostname: string,
       role: 'builder' | 'deploy',
@@ -293,6 +296,7 @@ export async function run({
         runsInstances: scaleChance.chance(0.85),
         devices: hasDevices && role === 'deploy' ? deviceChance.int(1, 3) : 0,
         forge,
+        forgetsMarks,
         commandChance: hasJobs ? createRandom(jobChance.int(1, 1e9)) : null,
       };
       const agent = (contract ? createContractAgent : createAgent)(parts);
@@ -332,17 +336,11 @@ export async function run({
     const fewest = isScaled ? scaleChance.pick([1, 2, 3, 3, 4]) : 0;
     while (nodes < fewest) add(`node-${++nodes}`, 'deploy', false, nodes);
 
-    if (hasJobs && jobChance.chance(0.5)) {
-      // The clock of the zone changes within the first minutes.
-      const change = Date.parse(jobChance.pick(zone.changes));
-      const ms = change - START - jobChance.int(0, 120_000);
-      for (const one of controlPlanes) one.jump(ms);
-    }
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
     const drainOfOne = isScaled ? SCALED_DRAIN_S : 1;
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : drainOfOne;
     // A control plane answers when it has read its clock from the database.
-    await world.run(START + 100);
+    await world.run(start + 100);
     const ready = people.createProjects(
       ['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)),
       {
@@ -351,7 +349,7 @@ export async function run({
         hasVolume: isRestless || takesPorts,
       },
     );
-    await world.run(START + 3_000);
+    await world.run(start + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
     if (isScaled) {
@@ -550,7 +548,7 @@ export async function run({
       history: events,
       steps: world.steps(),
       deployments: people.deployments.size,
-      simulatedMs: world.now() - START,
+      simulatedMs: world.now() - start,
     };
 
     /** Waits until all times have been handled, and disables all jobs. */

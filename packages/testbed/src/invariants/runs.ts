@@ -109,11 +109,14 @@ function checkTimes(
       .map((e) => e.scheduled_for ?? 0);
     const clock = all('job_clock').find((e) => e.at > set.at && e.at < next)?.clock;
     // A change that arrives again moves the next time once more.
-    const first = set.change === 'added' && set.next !== null ? [set.next] : [];
-    const from = Math.min(...own, ...(clock === undefined ? [] : first));
-    const to = Math.max(...own, clock ?? 0);
-    if (!Number.isFinite(from)) continue;
-    const missing = timesOf(set, from, to).filter((time) => !listed.has(`${time}`));
+    const isFirst = own.length === 0 && set.change === 'added';
+    const isDue = set.next !== null && set.next <= (clock ?? 0);
+    const begun = isFirst && isDue ? [set.next ?? 0] : own;
+    const spans = spansOf(begun);
+    const last = spans.at(-1);
+    if (last !== undefined) last.to = Math.max(last.to, clock ?? 0);
+    const due = spans.flatMap(({ from, to }) => timesOf(set, from, to));
+    const missing = [...new Set(due)].filter((time) => !listed.has(`${time}`));
     if (missing.length > 0)
       broken(
         'no-silent-gap',
@@ -122,4 +125,15 @@ function checkTimes(
           missing.map((time) => new Date(time).toISOString()).join(', '),
       );
   }
+}
+
+/** Returns the spans of time that a clock passed, which begins again when the clock is set back. */
+function spansOf(times: readonly number[]): { from: number; to: number }[] {
+  const spans: { from: number; to: number }[] = [];
+  for (const time of times) {
+    const last = spans.at(-1);
+    if (last === undefined || time < last.to) spans.push({ from: time, to: time });
+    else last.to = time;
+  }
+  return spans;
 }
