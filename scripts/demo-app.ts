@@ -48,10 +48,6 @@ export async function demonstrateApp({ berth, git, printLine, follow }: AppDemo)
     { deadlineMs: 30_000, intervalMs: 100 },
   );
   printLine(`${APP.name}: the worker priced the order of a ${priced.item}: ${priced.price}`);
-  await berth.api.call('createJob', {
-    params: { id: project.id },
-    body: { name: 'report', schedule: '0 3 * * *', command: ['node', 'report.js'] },
-  });
   const { id } = await berth.api.call('runJob', { params: { id: project.id, name: 'report' } });
   const run = await waitFor(
     'the job ends',

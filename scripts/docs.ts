@@ -15,7 +15,6 @@ import { MACHINE_COMMANDS } from '../packages/cli/src/commands/machine.ts';
 import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
-import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';
 import { answerHelp } from './lib/help.mjs';
 import { FAIL_POINTS } from '../test/faults/fail-points/table.ts';
 
@@ -278,15 +277,33 @@ const optionDoc = (o: { doc: string; required?: true; choices?: readonly string[
     ...(o.required === true ? ['**must be given**'] : []),
   ].join('; ');
 
-function failPointTable(): string {
-  const calls = callsInSources();
-  const where = (name: string): string =>
-    calls
-      .find((call) => isPointOf(name, call))
-      ?.file.replace('/src/', '/')
-      .replace('packages/', '') ?? '';
-  const rows = FAIL_POINTS.map((p) => [code(p.name), p.process, where(p.name), p.during, p.stake]);
-  return table(['point', 'process', 'where', 'while', 'at stake'], rows);
+/**
+ * One table for each operation; that of a deployment is split by process. Points with one stake
+ * share a row, and so do the two points of a commit.
+ */
+function failPointTables(): Record<string, string> {
+  const sections = new Map<string, Map<string, string[]>>();
+  for (const { name, process, during, stake } of FAIL_POINTS) {
+    const section = during === 'deploy' ? `deploy, ${process}` : during;
+    const rows = sections.get(section) ?? new Map<string, string[]>();
+    const key = [
+      ...(during === 'deploy' ? [] : [process]),
+      name.startsWith('commit.')
+        ? stake.replace(/: (?:written, not committed|committed, nobody notified)$/, '')
+        : stake,
+    ].join('\0');
+    rows.set(key, [...(rows.get(key) ?? []), code(name)]);
+    sections.set(section, rows);
+  }
+  return Object.fromEntries(
+    [...sections].map(([section, rows]) => [
+      section,
+      table(
+        section.startsWith('deploy, ') ? ['point', 'at stake'] : ['point', 'process', 'at stake'],
+        [...rows].map(([key, names]) => [names.join(', '), ...key.split('\0')]),
+      ),
+    ]),
+  );
 }
 
 /** Returns a map: file -> name of the generated part -> its text. */
@@ -294,7 +311,7 @@ export async function generatedParts(): Promise<Record<string, Record<string, st
   return {
     'docs/api.md': { routes: routes(), examples: examples() },
     'docs/errors.md': { errors: errors(), failures: failures() },
-    'docs/fail-points.md': { points: failPointTable() },
+    'docs/fail-points.md': failPointTables(),
     'docs/cli.md': { commands: commands(), machine: await machineCommands() },
     'docs/settings.md': { settings: await settings() },
     'docs/states.md': { states: states(), transitions: transitions() },

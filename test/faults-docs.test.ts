@@ -13,7 +13,9 @@ const rowsOf = (document: string): string[][] =>
   document
     .split('\n')
     .filter((line) => line.startsWith('| ') && !/^\| (fault|---) /.test(line))
-    .map((line) => line.slice(2, -2).split(' | '));
+    .map((line) => line.slice(2, -2).split(' | '))
+    // The rows of "Machines that stop" have other files and two columns.
+    .filter(({ length }) => length !== 2);
 
 test('docs/faults.md has a line for every row of the suite, and the suite has a row for every line', () => {
   const wanted = ROWS.map((row) => [

@@ -47,6 +47,10 @@ function promtool(args: string[], files: Record<string, string>): string {
     rmSync(folder, { recursive: true, force: true });
   }
 }
+/** The queries of docs/metrics.md. */
+const queries = [...read('docs/metrics.md').matchAll(/^```promql\n([^]*?)^```$/gm)].flatMap(
+  ([, block = '']) => block.trimEnd().split('\n'),
+);
 const files = {
   'prometheus.yml': read('deploy/prometheus/prometheus.yml'),
   'alerts.yml': read('deploy/prometheus/alerts.yml'),
@@ -73,9 +77,10 @@ test('docs/alerts.md has one section for each alert, with its severity and its t
   );
 });
 
-test('alerts and dashboard use only metrics that docs/metrics.md lists', () => {
-  const known = new Set(read('docs/metrics.md').match(/\bberth_\w+/g));
-  const used = [...rules.map(({ expr }) => expr), ...expressions].flatMap(
+test('alerts, dashboard and queries of docs/metrics.md use only metrics that its tables list', () => {
+  const tables = read('docs/metrics.md').match(/^\|.*$/gm) ?? [];
+  const known = new Set(tables.join('\n').match(/\bberth_\w+/g));
+  const used = [...rules.map(({ expr }) => expr), ...expressions, ...queries].flatMap(
     (expr) => expr.match(/\bberth_[a-z_]*[a-z]\b/g) ?? [],
   );
   expect(used.length).toBeGreaterThan(60);
@@ -127,14 +132,15 @@ test.skipIf(noPromtool !== '')(`promtool accepts configuration and alerts${noPro
 });
 
 test.skipIf(noPromtool !== '')(
-  `promtool parses each expression of the dashboard${noPromtool}`,
+  `promtool parses each expression of the dashboard and of docs/metrics.md${noPromtool}`,
   () => {
     expect(expressions.length).toBeGreaterThan(30);
+    expect(queries.length).toBeGreaterThan(10);
     const recorded = {
       groups: [
         {
           name: 'dashboard',
-          rules: expressions.map((expr, i) => ({ record: `panel_${i}`, expr })),
+          rules: [...expressions, ...queries].map((expr, i) => ({ record: `panel_${i}`, expr })),
         },
       ],
     };

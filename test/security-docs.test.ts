@@ -1,6 +1,6 @@
 /**
- * docs/security.md: each threat has a defence, a limit and tests; each named test exists and is not
- * switched off.
+ * docs/security.md: each threat has a defence, and tests in test/threats.json; each named test
+ * exists and is not switched off.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,14 +8,13 @@ import { expect, test } from 'vitest';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const document = readFileSync(path.join(ROOT, 'docs', 'security.md'), 'utf8');
+/** Threat -> file -> titles of its tests. */
+const testsOf = JSON.parse(readFileSync(path.join(ROOT, 'test', 'threats.json'), 'utf8')) as Record<
+  string,
+  Record<string, string[]>
+>;
 
-type Threat = {
-  name: string;
-  what: string;
-  defence: string;
-  limit: string;
-  tests: { file: string; title: string | null }[];
-};
+type Threat = { name: string; what: string; defence: string };
 
 /** Returns the text of a list item, including its continuation lines. */
 const item = (text: string, name: string): string =>
@@ -24,18 +23,6 @@ const item = (text: string, name: string): string =>
     ' ',
   );
 
-function testsIn(text: string): Threat['tests'] {
-  const [, list = ''] = text.split('- **Tests:**\n');
-  return [...list.matchAll(/^ {2}- `([^`]+)`\n((?: {4}- ".+"\n?)*)/gm)].flatMap(
-    ([, file = '', titles = '']) => {
-      const named = [...titles.matchAll(/^ {4}- "(.+)"$/gm)].map(
-        ([, title = '']): string | null => title,
-      );
-      return (named.length > 0 ? named : [null]).map((title) => ({ file, title }));
-    },
-  );
-}
-
 const threats: Threat[] = document
   .split(/^### /m)
   .slice(1)
@@ -43,13 +30,7 @@ const threats: Threat[] = document
     const section = block.split(/^## /m)[0] ?? '';
     const [name = '', ...lines] = section.split('\n');
     const what = lines.join('\n').split('\n- **')[0]?.trim() ?? '';
-    return {
-      name,
-      what,
-      defence: item(section, 'Defence'),
-      limit: item(section, 'Limit'),
-      tests: testsIn(`${section.trimEnd()}\n`),
-    };
+    return { name, what, defence: item(section, 'Defence') };
   });
 
 /**
@@ -64,31 +45,33 @@ function callOf({ file, title }: { file: string; title: string }): string | null
   return found === undefined ? null : (source.slice(0, found).split('\n').at(-1) ?? '');
 }
 
-test('each threat has a description, a defence, a limit and tests', () => {
-  expect(threats.length).toBeGreaterThan(60);
+test('each threat has a description and a defence', () => {
+  expect(threats.length).toBeGreaterThan(120);
   const named = threats.map(({ name }) => name);
   expect(named.filter((name, i) => named.indexOf(name) < i)).toEqual([]);
-  const incomplete = threats.filter(
-    ({ what, defence, limit, tests }) => [what, defence, limit].includes('') || tests.length === 0,
-  );
+  const incomplete = threats.filter(({ what, defence }) => [what, defence].includes(''));
   expect(incomplete.map(({ name }) => name)).toEqual([]);
-});
-
-test('the page has no text outside this form', () => {
-  const inForm = threats.flatMap(({ tests }) =>
-    tests.map(({ file, title }) => `${file} ${title}`),
-  ).length;
-  expect(document.match(/^ {4}- "/gm)).toHaveLength(inForm);
   expect(document.match(/^- \*\*Defence:\*\* /gm)).toHaveLength(threats.length);
 });
 
+test('test/threats.json has tests for each threat, in the order of the page', () => {
+  expect(Object.keys(testsOf)).toEqual(threats.map(({ name }) => name));
+  const without = Object.entries(testsOf).filter(
+    ([, files]) =>
+      Object.keys(files).length === 0 || Object.values(files).some((titles) => titles.length === 0),
+  );
+  expect(without.map(([name]) => name)).toEqual([]);
+});
+
 test('each named test exists and is not switched off', () => {
-  const wrong = threats.flatMap(({ name, tests }) =>
-    tests.flatMap(({ file, title }) => {
-      const call = title === null ? null : callOf({ file, title });
-      if (call === null) return [`${name}: ${file}: ${title ?? 'no title'}`];
-      return /\.(skip|todo|fails)\b/.test(call) ? [`${name}: switched off: ${title}`] : [];
-    }),
+  const wrong = Object.entries(testsOf).flatMap(([name, files]) =>
+    Object.entries(files).flatMap(([file, titles]) =>
+      titles.flatMap((title) => {
+        const call = callOf({ file, title });
+        if (call === null) return [`${name}: ${file}: ${title}`];
+        return /\.(skip|todo|fails)\b/.test(call) ? [`${name}: switched off: ${title}`] : [];
+      }),
+    ),
   );
   expect(wrong).toEqual([]);
 });

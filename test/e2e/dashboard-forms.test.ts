@@ -25,6 +25,7 @@ const TABS = [
   'metrics',
   'jobs',
   'runs',
+  'console',
   'env',
   'data',
   'domains',
@@ -419,6 +420,15 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
       act: async () => {
         await fill('Command', 'node migrate.js');
         await press('Run');
+      },
+      field: 'command',
+    },
+    {
+      change: 'console create execProject',
+      path: '/projects/explorer/console',
+      act: async () => {
+        await fill('Command', 'sh -l');
+        await press('Start');
       },
       field: 'command',
     },

@@ -69,7 +69,11 @@ describe.skipIf(reason !== undefined)(
     beforeAll(async () => {
       folder = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-tests'));
       mock = await serveMock(folder);
-      world = await startWorld({ proxy: 'traefik', env: { DASHBOARD_DIR: folder } });
+      world = await startWorld({
+        proxy: 'traefik',
+        env: { DASHBOARD_DIR: folder },
+        agentEnv: { ALLOW_EXEC: 'true' },
+      });
       await world.berth.api.call('createUser', { body: { ...VIEWER, role: 'viewer' } });
       await world.berth.api.call('createUser', { body: { ...DEVELOPER, role: 'developer' } });
       chromium = await launchChromium();
@@ -164,6 +168,33 @@ describe.skipIf(reason !== undefined)(
       await page.keyboard.press('Enter');
       await heading('shop #2').waitFor();
       await page.getByText('running').first().waitFor({ timeout: 90_000 });
+    });
+
+    it('has a console in a container: off until an admin allows it, with keys, size and exit code', async () => {
+      const { api } = world.berth;
+      const tab = await fresh();
+      await tab.context().addCookies(await page.context().cookies());
+      await tab.goto(`${world.berth.url}/projects/${project.name}/console`);
+      await tab.getByText('are switched off').waitFor();
+      await api.call('patchProject', { params: project, body: { allow_exec: true } });
+      await tab.getByRole('button', { name: 'Start' }).click();
+      const terminal = tab.locator('.xterm-rows');
+      const shows = (text: string): Promise<unknown> =>
+        waitFor(`the terminal shows ${text}`, async () =>
+          (await terminal.innerText()).includes(text),
+        );
+      await shows('#');
+      await tab.keyboard.type('echo sum-$((40 + 2)); stty size\n');
+      await shows('sum-42');
+      expect(await terminal.innerText()).toMatch(/\b[1-9]\d (?:[5-9]\d|1\d\d)\b/);
+      await tab.keyboard.press('Shift+Escape');
+      expect(await tab.evaluate('document.activeElement.textContent')).toBe('End the session');
+      await tab.locator('.xterm-helper-textarea').focus();
+      await tab.keyboard.type('exit 3\n');
+      await tab.getByText('The command ended with exit code 3.').waitFor();
+      await tab.getByRole('button', { name: 'Start again' }).waitFor();
+      await api.call('patchProject', { params: project, body: { allow_exec: false } });
+      await tab.close();
     });
 
     it('shows a change of another client within seconds, on a page that nobody touches', async () => {
@@ -540,6 +571,7 @@ describe.skipIf(reason !== undefined)(
         project: '/projects/shop',
         'project-logs': '/projects/shop/logs',
         'project-metrics': '/projects/shop/metrics',
+        'project-console': '/projects/shop/console',
         'project-env': '/projects/shop/env',
         'project-data': '/projects/shop/data',
         'project-domains': '/projects/shop/domains',

@@ -178,6 +178,29 @@ describe.skipIf(reason !== undefined)(
       await untilNames(['svc-shop running', 'svc-shop-worker-1 running']);
     });
 
+    it('runs without web: no address, a page with 503, and stop, start and web again', async () => {
+      await patch({ processes: [worker] });
+      expect(await deployed()).toMatchObject({ status: 'running', node_id: null });
+      await untilNames(['svc-shop-worker-1 running']);
+      expect((await api().call('getProject', { params: project })).url).toBeNull();
+      expect((await world.berth.get('shop')).status).toBe(503);
+      const { instances, health } = await live();
+      expect(instances.map((i) => [i.process, i.state])).toEqual([['worker', 'up']]);
+      expect(health).toMatchObject({ status: 'healthy' });
+      const { lines } = await api().call('projectLogs', { params: project, query: {} });
+      expect(lines.map(({ process }) => process)).toContain('worker');
+
+      await api().call('stopProject', { params: project });
+      await untilNames([]);
+      await api().call('startProject', { params: project });
+      await untilNames(['svc-shop-worker-1 running']);
+
+      await patch({ processes: [{ name: 'web' }, worker] });
+      expect(await deployed()).toMatchObject({ status: 'running' });
+      await untilNames(['svc-shop running', 'svc-shop-worker-1 running']);
+      expect((await world.berth.get('shop')).status).toBe(200);
+    });
+
     it('shares a volume with web: all stop first, and all start before the switch', async () => {
       const write = ['sh', '-c', 'echo $HOSTNAME >> /data/log; exec tail -f /dev/null'];
       await patch({

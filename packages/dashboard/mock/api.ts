@@ -634,6 +634,7 @@ const HANDLERS: Handlers = {
   stopProject: (call) =>
     changeProject(call, (of) => void Object.assign(of, { stopped: true, stopped_by_person: true })),
   scaleProject: scale,
+  execProject: () => ({ ticket: 'ticket', url: 'ws://berth.example.org/api/exec/exec-1' }),
   listInstances: instances,
   projectPlacement,
   listDeployments: (call) =>

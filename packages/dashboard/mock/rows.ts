@@ -57,7 +57,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     spread: 'nodes',
     sticky: false,
     on_node_lost: 'move',
-    allow_exec: false,
+    allow_exec: true,
     exec_role: 'admin',
     on_dataset_change: 'tell',
     data_copies: 1,
@@ -255,7 +255,7 @@ export function deployment({
     at -= STEPS[name];
   }
   const lives = status === 'running' || status === 'retired';
-  const host = of.url.replace('https://', '');
+  const host = of.url?.replace('https://', '') ?? '';
   const events: DeploymentEvent[] = [
     { at: ago(age), kind: 'created', message: `requested by ada@example.org, branch ${of.branch}` },
   ];
@@ -324,7 +324,7 @@ export function deployment({
     health: status === 'running' ? { status: 'healthy', since: ago(age - 12), detail: null } : null,
     created_at: ago(age),
     finished_at: SETTLED.has(status) ? ago(age - 10) : null,
-    url: of.url,
+    url: of.url ?? '',
     datasets: [],
     instances:
       (status === 'running' || status === 'deploying') && on !== null

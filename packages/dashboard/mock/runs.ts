@@ -66,12 +66,17 @@ export const jobsOf = (project: string): Job[] => {
     retries: 0,
     next_runs: [inFuture(86_400), inFuture(691_200), inFuture(1_296_000)],
     last_run: runsOf(project)[2] ?? null,
+    config: null,
     created_by: 'grace@example.org',
     created_at: ago(9e5),
     updated_at: ago(9e5),
   };
   const off = { enabled: false, next_runs: [], last_run: null };
-  return [{ ...job, name: 'clean', schedule: '*/7 * * * *', timezone: 'UTC', ...off }, job];
+  const config = { file: 'berth.toml', commit: '3f2a91c0'.padEnd(40, '0') };
+  return [
+    { ...job, name: 'clean', schedule: '*/7 * * * *', timezone: 'UTC', ...off },
+    { ...job, config },
+  ];
 };
 
 export const RUN_LINES: readonly LogLine[] = [

@@ -61,6 +61,7 @@ it('a job that is opened and saved keeps its settings', () => {
     cpus: null,
     next_runs: [],
     last_run: null,
+    config: null,
     created_by: null,
     created_at: '2026-11-28T00:00:00.000Z',
     updated_at: '2026-11-28T00:00:00.000Z',

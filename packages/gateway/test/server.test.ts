@@ -65,7 +65,7 @@ it('answers forbid framing, content sniffing and caching', async () => {
 
 it.each([
   ['/stopped', 'This application is stopped'],
-  ['/stopped?zero', 'This application is scaled to 0'],
+  ['/stopped?zero', 'This application has no web server now'],
 ])('%s says why nothing runs, and sets nothing for the host of the project', async (path, says) => {
   const reply = await berth.get(path);
   expect(reply.status).toBe(503);

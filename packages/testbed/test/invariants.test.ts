@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, appendFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { type Happening, historyFile, readHistory } from '../src/history.ts';
+import { type Happening, historyFile, type HistoryEvent, readHistory } from '../src/history.ts';
 import { check, type InvariantId, INVARIANTS } from '../src/invariants.ts';
 
 const accepted = { type: 'accepted', project: 'p', deployment: 'd', key: 'k', sent: 0 } as const;
@@ -479,4 +479,19 @@ it('docs/invariants.md has a row for each invariant, in the same order and words
   const text = readFileSync(new URL('../../../docs/invariants.md', import.meta.url), 'utf8');
   const rows = [...text.matchAll(/^\| `([a-z-]+)` \| ([^|]+) \|/gm)].map((m) => [m[1], m[2]]);
   expect(rows).toEqual(Object.entries(INVARIANTS));
+});
+
+it('docs/invariants.md shows what the checker says about its examples', () => {
+  const text = readFileSync(new URL('../../../docs/invariants.md', import.meta.url), 'utf8');
+  const examples = [
+    ...text.matchAll(/^```text\n((?:\{"at":\d{1,3},.*\n)+)((?:[a-z-]+: .*\n)*)```$/gm),
+  ];
+  expect(examples.length).toBeGreaterThan(15);
+  for (const [, events = '', said = ''] of examples) {
+    const lines = events.trimEnd().split('\n');
+    const history = lines.map((line) => JSON.parse(line) as HistoryEvent);
+    expect(check(history).map((v) => `${v.invariant}: ${v.message}\n`)).toEqual(
+      said.split(/(?<=\n)/),
+    );
+  }
 });

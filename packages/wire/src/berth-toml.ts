@@ -14,6 +14,7 @@ import {
   ruleText,
   VARIABLE_NAME,
 } from './field-rules.ts';
+import { JOB_DEFAULTS, JOB_FIELDS, JobName, MAX_JOBS } from './job.ts';
 import { Requires } from './machine.ts';
 import { Command } from './run-payload.ts';
 import { healthPathProblem, repoPathProblem, watchPathProblem } from './path-rules.ts';
@@ -35,6 +36,7 @@ import {
   WatchPath,
   WEB,
 } from './project.ts';
+import { scheduleOf } from './schedule.ts';
 import { type FindLine, linesIn } from './toml-lines.ts';
 
 export const BERTH_TOML = 'berth.toml';
@@ -53,6 +55,13 @@ const FileProcess = Type.Object(Type.Partial(Type.Object(PROCESS_FIELDS)).proper
   description: 'a process of the project; `count` is the first value only',
 });
 const MAX_PROCESSES = 20;
+/** A job in the file; its name is that of its table. */
+const FileJobTable = Type.Object(JOB_FIELDS, {
+  ...strict,
+  description: 'a command that runs by a schedule',
+});
+/** A job of a release. */
+export type FileJob = Static<typeof FileJobTable> & { name: string };
 /** Keys at the top of the file. A new setting is one line here, and one in FILE_SETTINGS. */
 const plain = {
   container_port: Port,
@@ -82,6 +91,13 @@ export const BerthToml = Type.Object(
         description: 'the ways to start the image, by name',
       }),
     ),
+    jobs: Type.Optional(
+      Type.Record(JobName, FileJobTable, {
+        ...strict,
+        maxProperties: MAX_JOBS,
+        description: 'commands that run by a schedule, by name',
+      }),
+    ),
   },
   { ...strict, title: 'berth.toml', description: 'settings of a Berth project in its repository' },
 );
@@ -91,7 +107,7 @@ export type BerthToml = Static<typeof BerthToml>;
 const FILE_SETTINGS = Type.Partial(
   Type.Object({ ...plain, ...build, processes: Type.Array(Process) }),
 );
-export type FileSettings = Static<typeof FILE_SETTINGS>;
+export type FileSettings = Static<typeof FILE_SETTINGS> & { jobs?: FileJob[] };
 const BUILD_FIELDS = Object.keys(build);
 
 /** Returns the key in the file for a field of the project: `build.build_target`, `env.A`. */
@@ -114,8 +130,6 @@ export type ParsedToml =
     }
   | { problems: ConfigProblem[] };
 
-/** Keys that other versions of Berth read. */
-const LATER = ['jobs'];
 /** Settings that a commit must not change. */
 const ONLY_IN_PROJECT = [
   'name',
@@ -153,11 +167,14 @@ export function parseBerthToml(text: string): ParsedToml {
     .map(({ path, ...problem }) => ({ ...problem, line: lineOf(path), key: fieldName(path) }));
   if (problems.length > 0)
     return { problems: problems.sort((a, b) => (a.line ?? 0) - (b.line ?? 0)) };
-  const { build: ofBuild = {}, processes, ...top } = document as BerthToml;
+  const { build: ofBuild = {}, processes, jobs, ...top } = document as BerthToml;
   const settings: FileSettings = {
     ...top,
     ...ofBuild,
-    ...defined({ processes: processes === undefined ? undefined : listOfProcesses(processes) }),
+    ...defined({
+      processes: processes === undefined ? undefined : listOfTables(processes),
+      jobs: jobs === undefined ? undefined : listOfTables(jobs),
+    }),
   };
   const broken = brokenRules(settings).map(({ field, ...problem }) =>
     atKey(lineOf, field, problem),
@@ -166,7 +183,7 @@ export function parseBerthToml(text: string): ParsedToml {
   return { settings, keys: keysOf(settings) };
 }
 
-const listOfProcesses = (tables: Record<string, Omit<Process, 'name'>>): Process[] =>
+const listOfTables = <T extends object>(tables: Record<string, T>): (T & { name: string })[] =>
   Object.entries(tables).map(([name, fields]) => ({ name, ...fields }));
 
 /** Checks the rules that the schema cannot express and that need nothing but the file. */
@@ -175,13 +192,25 @@ const brokenRules = ({
   dockerfile_path,
   build_args = {},
   watch_paths = [],
+  jobs = [],
 }: FileSettings): BrokenRule[] =>
   [
     health_path === undefined ? null : healthPathProblem(health_path, 'health_path'),
     dockerfile_path === undefined ? null : repoPathProblem(dockerfile_path, 'dockerfile_path'),
     ...buildArgProblems(build_args),
     ...watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)),
+    ...jobs.map(jobProblem),
   ].filter((problem) => problem !== null);
+
+function jobProblem({
+  name,
+  schedule,
+  timezone = JOB_DEFAULTS.timezone,
+}: FileJob): BrokenRule | null {
+  const parsed = scheduleOf(schedule, timezone);
+  if ('schedule' in parsed) return null;
+  return { ...parsed.problem, field: `jobs.${name}.${parsed.problem.field}` };
+}
 
 /** Returns the problem of a field with its key and its line in the file. */
 export function atKey(
@@ -199,9 +228,10 @@ const isMap = (field: string): field is (typeof MAPS)[number] =>
   (MAPS as readonly string[]).includes(field);
 
 export const keysOf = (settings: FileSettings): string[] =>
-  Object.entries(settings).flatMap(([field, value]) =>
-    isMap(field) ? Object.keys(value).map((name) => `${field}.${name}`) : [field],
-  );
+  Object.entries(settings).flatMap(([field, value]) => {
+    if (field === 'jobs') return (value as FileJob[]).map(({ name }) => `jobs.${name}`);
+    return isMap(field) ? Object.keys(value).map((name) => `${field}.${name}`) : [field];
+  });
 
 /** The message of the parser without its excerpt of the file, which can hold a value. */
 const syntaxProblem = ({ line, message }: TomlError): ConfigProblem => ({
@@ -243,6 +273,7 @@ function schemaProblems(document: Record<string, unknown>): AtPath[] {
     if (keyword === 'boolean')
       return [{ path, ...unknownKey(path.slice(0, -1), path.at(-1) ?? '') }];
     if (keyword === 'additionalProperties') return [];
+    if (keyword === 'required') return [{ path, rule: 'required', message: missingText(params) }];
     const value = path.reduce<unknown>(
       (at, part) => (at as Record<string, unknown>)[part],
       document,
@@ -254,6 +285,9 @@ function schemaProblems(document: Record<string, unknown>): AtPath[] {
     return [{ path, ...ruleText({ keyword, params, message }) }];
   });
 }
+
+const missingText = (params: object): string =>
+  `must have the key ${(params as { requiredProperties: string[] }).requiredProperties.join(' and ')}`;
 
 function unknownKey(table: readonly string[], name: string): { rule: string; message: string } {
   const last = table.at(-1) ?? '';
@@ -268,9 +302,14 @@ function unknownKey(table: readonly string[], name: string): { rule: string; mes
         'is not a valid name of a process: use lower-case letters, digits and hyphens, at most 20 ' +
         'characters',
     };
+  if (last === 'jobs')
+    return {
+      rule,
+      message:
+        'is not a valid name of a job: use lower-case letters, digits and hyphens, at most 40 ' +
+        'characters',
+    };
   if (table.length > 0) return { rule, message: `is not a key of [${table.join('.')}]` };
-  if (LATER.includes(name))
-    return { rule: 'later', message: 'is not read from berth.toml by this version of Berth' };
   if (ONLY_IN_PROJECT.includes(name))
     return {
       rule: 'only_in_project',
@@ -279,7 +318,7 @@ function unknownKey(table: readonly string[], name: string): { rule: string; mes
         'set it in the project',
     };
   if (BUILD_FIELDS.includes(name)) return { rule, message: 'belongs to the table [build]' };
-  const keys = [...Object.keys(plain), 'processes', 'build'].join(', ');
+  const keys = [...Object.keys(plain), 'processes', 'jobs', 'build'].join(', ');
   return { rule, message: `is not a key of berth.toml; its keys are ${keys}` };
 }
 
@@ -322,7 +361,7 @@ export function berthToml(settings: { readonly [K in keyof FileSettings]?: unkno
   const ofBuild = pick(BUILD_FIELDS);
   return stringify({
     ...pick(Object.keys(plain)),
-    ...defined({ processes: tablesOf(settings.processes) }),
+    ...defined({ processes: tablesOf(settings.processes), jobs: jobTables(settings.jobs) }),
     ...defined({ build: Object.keys(ofBuild).length === 0 ? undefined : ofBuild }),
   });
 }
@@ -337,6 +376,22 @@ function tablesOf(processes: unknown): Record<string, unknown> | undefined {
   const isPlain = ([name, fields]: [string, object]): boolean =>
     name === WEB && JSON.stringify(fields) === JSON.stringify({ count: 1 });
   return tables.every(isPlain) ? undefined : Object.fromEntries(tables);
+}
+
+/** Returns the tables of the jobs, without defaults; undefined without a job. */
+function jobTables(jobs: unknown): Record<string, unknown> | undefined {
+  if (!Array.isArray(jobs) || jobs.length === 0) return undefined;
+  const defaults: Record<string, unknown> = JOB_DEFAULTS;
+  return Object.fromEntries(
+    (jobs as FileJob[]).map(({ name, ...fields }) => [
+      name,
+      Object.fromEntries(
+        Object.entries(fields).filter(
+          ([field, value]) => Object.hasOwn(JOB_FIELDS, field) && value !== defaults[field],
+        ),
+      ),
+    ]),
+  );
 }
 
 /** The JSON Schema of the file, for editors. */

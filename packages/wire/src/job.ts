@@ -4,7 +4,7 @@ import { Cpus, MemoryBytes } from './project.ts';
 import { ByName, type Route } from './route.ts';
 import { Run, TimeoutSeconds } from './run.ts';
 import { Command } from './run-payload.ts';
-import { listOf, literals, orNull, Time } from './vocabulary.ts';
+import { CommitId, listOf, literals, orNull, Time } from './vocabulary.ts';
 
 /**
  * The choices for a time at which an earlier run of the job has not ended: `skip` records the time as
@@ -18,7 +18,7 @@ export const MAX_JOBS = 50;
 /** Number of next times that the API shows. */
 export const NEXT_RUNS = 3;
 
-const JobName = Type.String({
+export const JobName = Type.String({
   minLength: 1,
   maxLength: 40,
   pattern: '^[a-z0-9]([a-z0-9-]*[a-z0-9])?$',
@@ -69,6 +69,12 @@ export const Job = Type.Object({
     description: 'the next three times, with the offset of the time zone; none if disabled',
   }),
   last_run: orNull(Run),
+  config: orNull(
+    Type.Object(
+      { file: Type.String(), commit: orNull(CommitId) },
+      { description: 'the file of the repository that sets the job; null: none' },
+    ),
+  ),
   created_by: orNull(Type.String({ description: 'e-mail address' })),
   created_at: Time,
   updated_at: Time,
@@ -76,8 +82,14 @@ export const Job = Type.Object({
 export type Job = Static<typeof Job>;
 
 const { schedule, command, ...withDefaults } = settable;
+/** The fields of a job in berth.toml; its name is that of its table. */
+export const JOB_FIELDS = {
+  schedule,
+  command,
+  ...Type.Partial(Type.Object(withDefaults)).properties,
+};
 export const JobCreate = Type.Object(
-  { name: JobName, schedule, command, ...Type.Partial(Type.Object(withDefaults)).properties },
+  { name: JobName, ...JOB_FIELDS },
   { additionalProperties: false },
 );
 export type JobCreate = Static<typeof JobCreate>;

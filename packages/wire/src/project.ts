@@ -173,6 +173,9 @@ export type Process = Static<typeof Process>;
 /** Seconds after which a container without HTTP counts as started. */
 export const SettleSeconds = Type.Integer({ minimum: 0, maximum: 600 });
 /** Returns whether no container of the project runs because its count is 0. */
+export const hasWeb = ({ processes }: { processes: readonly Pick<Process, 'name'>[] }): boolean =>
+  processes.some(({ name }) => name === WEB);
+
 export const isScaledToZero = ({ processes }: { processes: readonly Process[] }): boolean =>
   processes.find(({ name }) => name === WEB)?.count === 0;
 /** Returns whether a stopped project rests because its count is 0, and no person stopped it. */
@@ -373,7 +376,8 @@ export const Project = Type.Object({
     }),
   ),
   build_arg_names: Type.Array(Type.String()),
-  url: Type.String(),
+  /** null: the project has no process `web`. */
+  url: orNull(Type.String()),
   stopped: Type.Boolean({
     description:
       'true after a stop, until a deployment is live, and while `web` has count 0: the host ' +

@@ -1,3 +1,4 @@
+import { JOB_DEFAULTS } from '../src/job.ts';
 import { describe, expect, it, test } from 'vitest';
 import { berthToml, parseBerthToml, problemsText } from '../src/berth-toml.ts';
 import { linesIn } from '../src/toml-lines.ts';
@@ -77,6 +78,21 @@ describe('parseBerthToml', () => {
     expect(berthToml({ processes: [{ name: 'web', count: 1 }] })).not.toContain('processes');
   });
 
+  it('returns jobs as a list with a key for each, and writes them without defaults', () => {
+    const text =
+      '[jobs.report]\nschedule = "0 6 * * 1"\ncommand = ["r"]\ntimezone = "Europe/Berlin"';
+    const report = {
+      name: 'report',
+      schedule: '0 6 * * 1',
+      command: ['r'],
+      timezone: 'Europe/Berlin',
+    };
+    expect(parseBerthToml(text)).toEqual({ settings: { jobs: [report] }, keys: ['jobs.report'] });
+    const stored = [{ ...JOB_DEFAULTS, ...report, next_runs: [], last_run: null }];
+    expect(parseBerthToml(berthToml({ jobs: stored }))).toEqual(parseBerthToml(text));
+    expect(berthToml({ jobs: [] })).not.toContain('jobs');
+  });
+
   test.each([
     ['health_path = "no"', 'line 1: health_path must begin with “/” and contain no spaces'],
     ['\n\ncontainer_port = 99999', 'line 3: container_port must be at most 65535'],
@@ -94,7 +110,17 @@ describe('parseBerthToml', () => {
     ['colour = 1', 'line 1: colour is not a key of berth.toml; its keys are container_port, '],
     ['name = "shop"', 'line 1: name cannot be set by a file of the repository'],
     ['volumes = []', 'line 1: volumes cannot be set by a file of the repository'],
-    ['[jobs.report]\nschedule = "@daily"', 'line 1: jobs is not read from berth.toml by this ver'],
+    ['[jobs.report]\nschedule = "@daily"', 'line 1: jobs.report must have the key command'],
+    [
+      '[jobs.report]\ncommand = ["x"]\nschedule = "0 25 * * *"',
+      'line 3: jobs.report.schedule Invalid value for hour: 25',
+    ],
+    [
+      '[jobs.report]\ncommand = ["x"]\nschedule = "@daily"\ntimezone = "Mars"',
+      'line 4: jobs.report.timezone must be an IANA time zone',
+    ],
+    ['[jobs.Report]\ncommand = ["x"]', 'line 1: jobs.Report is not a valid name of a job'],
+    ['[jobs.a]\nwhen = 1', 'line 2: jobs.a.when is not a key of [jobs.a]'],
     ['[processes.worker]\ncount = 99', 'line 2: processes.worker.count must be at most 50'],
     ['[processes.worker]\ncommand = "a"', 'line 2: processes.worker.command must be a list'],
     [

@@ -24,7 +24,7 @@ export const CONFIG_COMMANDS: readonly Command[] = [
       'what only the project can set.',
     args: [PROJECT_ARGUMENT],
     aboutProject: true,
-    routes: ['getProject'],
+    routes: ['getProject', 'listJobs'],
     run: async (cli, [named]) => (await configFile()).showConfig(cli, named),
   },
 ];

@@ -2,7 +2,7 @@
 import { defined } from '@berth/kit/defined';
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
-import { isScaledToZero, type Project } from '@berth/wire/project';
+import { hasWeb, isScaledToZero, type Project } from '@berth/wire/project';
 import { whyNot } from '@berth/wire/can';
 import { DEPLOYMENT_STATES } from '@berth/wire/vocabulary';
 import type { Cli } from '../cli.ts';
@@ -254,6 +254,7 @@ export async function finish(
       drainMs,
     }),
   );
+  if (!hasWeb(project)) cli.say(`${project.name} has no process web, so its address answers 503`);
   if (isScaledToZero(project))
     cli.say(`${project.name} is scaled to 0, so this version rests now: ${howToScaleUp(project)}`);
 }

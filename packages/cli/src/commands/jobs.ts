@@ -197,7 +197,14 @@ const columns = (cli: Cli): Column<Job>[] => [
   { head: 'command', of: (job) => safe(commandText(job)).slice(0, 40) },
   { head: 'last run', of: (job) => lastText(cli, job) },
   { head: 'next', of: (job) => job.next_runs[0] ?? (job.enabled ? '–' : 'disabled') },
+  { head: 'from', of: (job) => originText(job) ?? '–' },
 ];
+
+/** Returns `berth.toml at 3f2a91c`; null if people set the job. */
+const originText = ({ config }: Pick<Job, 'config'>): string | null => {
+  if (config === null) return null;
+  return config.commit === null ? config.file : `${config.file} at ${config.commit.slice(0, 7)}`;
+};
 
 const shown = (cli: Cli, job: Job): string =>
   record([
@@ -209,4 +216,5 @@ const shown = (cli: Cli, job: Job): string =>
     ['overlap', job.overlap],
     ['time limit', `${job.timeout_seconds} s`],
     ['retries', String(job.retries)],
+    ...(job.config === null ? [] : [['from', originText(job) ?? ''] as [string, string]]),
   ]);

@@ -70,7 +70,6 @@ export const PROCESS_COMMANDS: readonly Command[] = [
     routes: ['getProject', 'patchProject'],
     async run(cli, args, { yes }) {
       const name = argument(args, 0);
-      if (name === WEB) throw refused('validation', 'a project has a process web; scale it to 0');
       await confirmed(cli.io, yes === true, `Remove process ${name}?`);
       const project = await changeProject(cli, async ({ processes }) => {
         const others = processes.filter((one) => one.name !== name);

@@ -11,7 +11,7 @@ import { sayHowToApply } from '../project/apply.ts';
 import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
 import { lookAt } from '../project/look.ts';
-import { defaultsHere, nameFrom } from '../project/new-project.ts';
+import { createdText, defaultsHere, nameFrom } from '../project/new-project.ts';
 import { proposed } from '../project/proposals.ts';
 import { readEnvFile } from '../project/env-file.ts';
 import { allPages } from '../project/pages.ts';
@@ -114,7 +114,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           : table(items, [
               { head: 'NAME', of: (p) => p.name },
               { head: 'STATE', of: stateText },
-              { head: 'ADDRESS', of: (p) => p.url },
+              { head: 'ADDRESS', of: (p) => p.url ?? '–' },
               { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
             ]),
       );
@@ -165,7 +165,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const project = await cli.client().call('createProject', { body: { ...body, ...proposals } });
       if (here !== null && here.repository !== null && options['link'] !== false)
         writeLink(cli, project);
-      cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
+      cli.print(project, () => createdText(project));
       cli.say(`next: berth deploy ${project.name}`);
     },
   },
@@ -270,7 +270,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         cli.io,
         yes === true,
         `Delete ${project.name}${volumes === true ? ' with the data of its volumes' : ''} and ` +
-          `stop serving ${project.url}?`,
+          `${project.url === null ? 'end its processes' : `stop serving ${project.url}`}?`,
       );
       const deleted = await cli.client().call('deleteProject', {
         params: { id: project.id },

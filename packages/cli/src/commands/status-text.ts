@@ -81,15 +81,19 @@ export const projectText = (cli: Cli, standing: Standing): string =>
 function stateLines(cli: Cli, { project, running, latest, node }: Standing): string[] {
   const name = cli.paintOut('bold', project.name);
   if (project.stopped)
-    return [`${name} is ${cli.paintOut('yellow', restWord(project))}; ${project.url} answers 503`];
+    return [
+      `${name} is ${cli.paintOut('yellow', restWord(project))}` +
+        (project.url === null ? '' : `; ${project.url} answers 503`),
+    ];
   if (running === null)
     return [`${name} is not live${latest === null ? '; no deployment was requested yet' : ''}`];
   const instances = instancesOf(running);
   const serving = instances.filter(isUp);
   const places = instances.length < 2 ? (node ?? 'a node') : placesText(serving);
-  const from = `at ${project.url} from ${places}`;
+  const verb = project.url === null ? 'runs' : 'serves';
+  const from = project.url === null ? `on ${places}` : `at ${project.url} from ${places}`;
   const since = `it went live ${ago(running.finished_at, cli.io.now())}`;
-  return [`${name} serves ${commitText(running)} ${from}; ${since}${datasetsText(running)}`];
+  return [`${name} ${verb} ${commitText(running)} ${from}; ${since}${datasetsText(running)}`];
 }
 
 function commitText({ commit, commit_message }: Deployment): string {

@@ -65,8 +65,11 @@ export const STATUS_COMMANDS: readonly Command[] = [
         throw refused('stopped', `${project.name} is ${restWord(project)}`, howToStart(project));
       if (project.running_deployment_id === null)
         throw refused('not_live', `${project.name} is not live`, `berth deploy ${project.name}`);
-      const opened = !cli.json && cli.io.terminal.out && (await openBrowser(cli.io, project.url));
-      cli.print({ url: project.url }, () => project.url);
+      const { url } = project;
+      if (url === null)
+        throw refused('no_web', `${project.name} has no process web, so it has no address`);
+      const opened = !cli.json && cli.io.terminal.out && (await openBrowser(cli.io, url));
+      cli.print({ url }, () => url);
       if (opened) cli.say('opened in a browser');
     },
   },

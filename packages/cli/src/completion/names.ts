@@ -18,7 +18,10 @@ type Source = (asked: Asked) => Promise<Candidate[]>;
 
 const query = { limit: MOST };
 const projects: Source = async ({ client }) =>
-  (await client.call('listProjects', { query })).items.map((p) => ({ word: p.name, doc: p.url }));
+  (await client.call('listProjects', { query })).items.map((p) => ({
+    word: p.name,
+    doc: p.url ?? '',
+  }));
 const deployments: Source = async ({ client, projectOf, project }) => {
   const { id } = await projectOf(project);
   const { items } = await client.call('projectDeployments', {

@@ -83,7 +83,8 @@ export async function showConfig(cli: Cli, named: string | undefined): Promise<v
         JSON.stringify((PROJECT_DEFAULTS as Record<string, unknown>)[name]),
     ),
   );
-  const text = `#:schema ${schema}\n\n${berthToml(settings)}`;
+  const { items: jobs } = await cli.client().call('listJobs', { params: { id: project.id } });
+  const text = `#:schema ${schema}\n\n${berthToml({ ...settings, jobs })}`;
   cli.print({ text }, () => text.trimEnd());
   if (project.env_hidden)
     cli.say('without [env] and build_args: only developers of the project see their values');

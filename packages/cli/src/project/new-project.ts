@@ -1,7 +1,7 @@
 /** Finds the project of `berth deploy`: the selected project, or a new one for this folder. */
 import { basename } from 'node:path';
 import { defined } from '@berth/kit/defined';
-import type { ProjectCreate } from '@berth/wire/project';
+import type { Project, ProjectCreate } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { cancelled } from '../ask.ts';
 import { canAsk } from '../io.ts';
@@ -9,6 +9,9 @@ import { CliError, usage } from '../problem.ts';
 import { writeLink } from './link.ts';
 import { readRepository, type Repository, whyNoRepository, withoutPassword } from './git.ts';
 import { type Selected, selectProject } from './select.ts';
+
+export const createdText = ({ name, url }: Pick<Project, 'name' | 'url'>): string =>
+  url === null ? `created ${name}` : `created ${name}; its address will be ${url}`;
 
 export async function projectToDeploy(cli: Cli, named: string | undefined): Promise<Selected> {
   try {
@@ -18,7 +21,7 @@ export async function projectToDeploy(cli: Cli, named: string | undefined): Prom
       throw error;
     const wanted = await askForProject(cli);
     const project = await cli.client().call('createProject', { body: wanted });
-    cli.say(`created the project ${project.name}; its address will be ${project.url}`);
+    cli.say(createdText(project));
     writeLink(cli, project);
     return { project, how: 'link' };
   }

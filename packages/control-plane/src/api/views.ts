@@ -25,7 +25,7 @@ import type {
   NodeDiskView,
   ContainerToRemove,
 } from '@berth/wire/node';
-import type { Project } from '@berth/wire/project';
+import { type ConfigOrigin, hasWeb, type Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
 import type { User } from '@berth/wire/user';
@@ -63,6 +63,7 @@ import type {
   LogLineRecord,
   NodeRecord,
   ProjectRecord,
+  ReleaseConfig,
   TaskRecord,
   UserRecord,
 } from '../domain/platform/records.ts';
@@ -117,16 +118,20 @@ export function projectView(
     env_names,
     build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
-    url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
+    url: hasWeb(p) ? projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix) : null,
     stopped: stopped_at !== null,
     running_deployment_id: runningId,
-    config: configured?.config ?? null,
+    config: originView(configured?.config ?? null),
     certificate: certificateView(certificate),
     deleting: deleting_at !== null,
     created_at: time(created_at),
     updated_at: time(updated_at),
   };
 }
+
+/** The jobs of the release are no part of the answer: `keys` names them. */
+const originView = (config: ReleaseConfig | null): ConfigOrigin | null =>
+  config === null ? null : { file: config.file, commit: config.commit, keys: config.keys };
 
 export const hookView = (hook: HookRecord, publicUrl: string): Hook => ({
   forge: hook.forge,
@@ -325,7 +330,7 @@ export const deploymentView = (
 ): Deployment => ({
   ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, context, settings),
   events: storyView(d, events),
-  config: d.config,
+  config: originView(d.config),
   placement: d.placement,
   instances: instancesView(d, instances),
   commit_status:

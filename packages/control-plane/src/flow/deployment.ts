@@ -20,7 +20,7 @@ import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Placement } from '@berth/wire/node';
-import { isScaledToZero } from '@berth/wire/project';
+import { hasWeb, isScaledToZero } from '@berth/wire/project';
 import type { DeployPayload, TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/platform/errors.ts';
@@ -63,7 +63,8 @@ import {
 } from '../domain/nodes/refusal.ts';
 import { deviceIds, type Freed } from '../domain/nodes/room.ts';
 import type { Plan } from '../domain/deployments/plan.ts';
-import type { DeploymentRecord, Failure } from '../domain/platform/records.ts';
+import type { DeploymentRecord, Failure, RouteRecord } from '../domain/platform/records.ts';
+import { fileJobsOf } from '../domain/runs/file-jobs.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
 import { addressTaken, nodeReplaced, whySilent } from './address-taken.ts';
 import { createDraft, type Draft, isBerthAgent } from './plan-draft.ts';
@@ -281,6 +282,11 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       draft.plan.route = stoppedRoute(
         isPlaced ? routeTo(draft, old, node, old.host_port ?? 0).set : route,
       );
+      return;
+    }
+    if (old !== undefined && !hasWeb(old.settings)) {
+      const page = pageWithoutWeb(draft, old);
+      if (page !== null) draft.plan.route = { set: page };
       return;
     }
     const replaced = old === undefined ? null : whyReplaced(draft, old, d);
@@ -638,10 +644,18 @@ function configure(
   const names = secrets.map(({ name }) => name);
   const applied = applyConfigFile(config_file, d.settings, names);
   if ('problem' in applied) return applied;
-  const { settings, keys } = applied;
+  const { settings, keys, jobs } = applied;
   return keys.length === 0
     ? unchanged
-    : { settings, config: { file: config_file.file, commit: d.commit, keys } };
+    : {
+        settings,
+        config: {
+          file: config_file.file,
+          commit: d.commit,
+          keys,
+          ...defined({ jobs: jobs.length === 0 ? undefined : jobs }),
+        },
+      };
 }
 
 /**
@@ -691,6 +705,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (copying !== null) return waitForOwnWork(draft, d, copying);
 
   const question = questionOf(draft, d, volumes, needs);
+  if (!hasWeb(d.settings)) return dispatchWithoutWeb(draft, d, question, mounted.mounts);
   const choice = choose(question, facts.nodes, facts);
   const node = draft.node(choice.placement.winner);
   if (node === undefined) return stopFirstOrWait(draft, d, mounted.mounts, question, choice);
@@ -726,6 +741,44 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
         `containers of deployment ${others.old.generation} have ended: ` +
         refusalsText(others.lacking.refusals),
     );
+}
+
+/** Starts a version without the process `web`: it has only workers. */
+function dispatchWithoutWeb(
+  draft: Draft,
+  d: DeploymentRecord,
+  question: Question,
+  mounts: DatasetMount[],
+): void {
+  const { places, lacking } = placeWorkers(draft, d, question, { web: [], freed: [] });
+  if (lacking !== null) return waitForDeployNode(draft, d, question, lacking);
+  const choice = choose(question, draft.facts.nodes, draft.facts);
+  const node = draft.node(choice.placement.winner);
+  if (node === undefined && (needsRelease(d) || pageWithoutWeb(draft, d) === null))
+    return waitForDeployNode(draft, d, question, choice);
+  if (node !== undefined && needsRelease(d))
+    return releaseOn(draft, d, node, { placement: choice.placement, mounts });
+  const datasets = pinsOf(mounts);
+  const running = runningOf(draft);
+  const compared = `the running deployment ${running?.generation}`;
+  addVersions(draft, d, datasets, running?.datasets ?? null, compared);
+  draft.move(
+    d,
+    'deploying',
+    {
+      node_id: null,
+      placement: places[0]?.choices[0]?.placement ?? null,
+      datasets,
+      host_port: null,
+      container_id: null,
+      route_published_at: null,
+    },
+    'starts its processes; it has no process web',
+  );
+  addRegistryLine(draft, d);
+  const present = presentOf(draft, d);
+  startWorkers(draft, present, places, mounts);
+  publishIfReady(draft, present);
 }
 
 /** Runs the release command on the node, while the old version serves. */
@@ -1187,6 +1240,7 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   const d = presentOf(draft, stored);
   const node = draft.node(d.node_id);
   if (d.status !== 'deploying' || d.route_published_at !== null) return;
+  if (!hasWeb(d.settings)) return publishWithoutWeb(draft, d);
   if (node === undefined || d.host_port === null) return;
   const others = draft.instances(d);
   // Count only instances that have not answered yet. An instance that answered and failed since
@@ -1220,6 +1274,51 @@ function publishIfReady(draft: Draft, stored: DeploymentRecord): void {
   );
 }
 
+/** Publishes the page of a version without `web` when its workers have started. */
+function publishWithoutWeb(draft: Draft, d: DeploymentRecord): void {
+  const workers = startingWorkers(draft, d);
+  if (workers > 0) {
+    const all = draft.workers(d).length;
+    return draft.addLine(d, 'instance', `waits until ${workers} of ${all} instances have started`);
+  }
+  const page = pageWithoutWeb(draft, d);
+  if (page === null) return;
+  const { now, uptime } = draft.facts;
+  draft.set(d, {
+    route_published_at: now,
+    timer: startedTimer(d, uptime.at),
+    phases: begin(d.phases, 'route', now),
+  });
+  draft.plan.route = { set: page };
+  draft.addLine(
+    d,
+    'route_published',
+    'its processes have started; its host answers with a page, because it has no process web',
+  );
+}
+
+/**
+ * Returns the route of a version without `web`; null if there is no node. The record names a node of
+ * one of its instances, else any.
+ */
+function pageWithoutWeb(draft: Draft, d: DeploymentRecord): RouteRecord | null {
+  const { nodes, route } = draft.facts;
+  const at = draft.workers(d).find(({ node_id }) => node_id !== null)?.node_id ?? null;
+  const node =
+    draft.node(at ?? route?.node_id ?? null) ?? nodes.find(({ role }) => role === 'deploy');
+  // No container answers there: the proxy does not use the address of a page.
+  return node === undefined ? null : { ...routeTo(draft, d, node, 0).set, stopped: true };
+}
+
+/** Moves the record of the page off a node that no instance of a version without `web` has. */
+function movePage(draft: Draft, d: DeploymentRecord): void {
+  const { route } = draft.facts;
+  if (hasWeb(d.settings) || route?.deployment_id !== d.id) return;
+  if (draft.workers(d).some(({ node_id }) => node_id === route.node_id)) return;
+  const page = pageWithoutWeb(draft, d);
+  if (page !== null) draft.plan.route = { set: { ...page, published_at: route.published_at } };
+}
+
 /** Handles the end of the deploy task of a further instance. */
 function instanceTaskEnded(
   draft: Draft,
@@ -1250,6 +1349,7 @@ function workerTaskEnded(
   if (end.kind === 'runs' && d.status === 'running') {
     const { worker } = end;
     workerTakesPlace(draft, d, worker);
+    movePage(draft, d);
     createRetireTask(draft, draft.node(worker.node_id), {
       of: d,
       remove: [],
@@ -1297,10 +1397,14 @@ function runningDrained(draft: Draft, d: DeploymentRecord, event: EventOf<'node_
 function runningScaled(draft: Draft, d: DeploymentRecord): void {
   reconcileWorkers(draft, d);
   if (isProjectStopped(draft)) return refreshRest(draft, d);
-  if (isScaledToZero(draft.facts.project)) return isHeldBack(draft, d) ? undefined : rest(draft, d);
+  if (restsAtZero(draft, d)) return isHeldBack(draft, d) ? undefined : rest(draft, d);
   reconcile(draft, d);
   refreshHealth(draft, d);
 }
+
+/** A version without `web` has no container that would rest. */
+const restsAtZero = ({ facts: { project } }: Draft, { settings }: DeploymentRecord): boolean =>
+  isScaledToZero(project) && hasWeb(settings);
 
 /** Stops the containers of a project that is scaled to 0. */
 function rest(draft: Draft, d: DeploymentRecord): void {
@@ -1355,10 +1459,22 @@ function routeConfirmed(
   event: EventOf<'route_confirmed'>,
 ): void {
   if (!leadsThere(draft, d, event)) return;
+  // The project was scaled to 0 during the switch, or the version has no `web`.
+  const isPage = draft.facts.route?.stopped === true;
+  goLive(
+    draft,
+    d,
+    `live: ${servedBy(event.entry_points)} ${isPage ? 'the page of the project' : 'the new route'}` +
+      (event.note === undefined
+        ? ''
+        : ` (Berth did not check whether the proxy reaches the node: ${event.note})`),
+  );
+}
+
+/** Makes the version the running one, and ends the old one. */
+function goLive(draft: Draft, d: DeploymentRecord, message: string): void {
   const node = draft.node(d.node_id);
   const old = draft.facts.live.find((o) => o.status === 'running');
-  // The project was scaled to 0 during the switch.
-  const isPage = draft.facts.route?.stopped === true;
   if (old !== undefined)
     draft.move(old, 'retired', {}, `deployment ${d.generation} took over`, 'replaced');
   draft.move(
@@ -1368,10 +1484,7 @@ function routeConfirmed(
       finished_at: draft.facts.now,
       health: { status: 'healthy', since: draft.facts.now, detail: null },
     },
-    `live: ${servedBy(event.entry_points)} ${isPage ? 'the page of the project' : 'the new route'}` +
-      (event.note === undefined
-        ? ''
-        : ` (Berth did not check whether the proxy reaches the node: ${event.note})`),
+    message,
   );
 
   const removeOld =
@@ -1379,7 +1492,7 @@ function routeConfirmed(
       ? []
       : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
-  const isAtZero = isScaledToZero(draft.facts.project);
+  const isAtZero = restsAtZero(draft, d);
   endStop(draft, d);
   const drain = old === undefined || !isAtRest(old);
   const nodesOfOld = new Set(
@@ -1419,6 +1532,7 @@ function routeConfirmed(
     endCreation(draft, old);
     forgetOthers(draft, old);
   }
+  draft.plan.fileJobs = fileJobsOf(d, draft.facts.now);
   if (isAtZero) rest(draft, presentOf(draft, d));
   // The workers with `recreate` start when the old ones have stopped.
   reconcileWorkers(draft, d);
@@ -1432,10 +1546,11 @@ const othersOf = (draft: Draft, d: DeploymentRecord): InstanceRecord[] => [
 ];
 
 /** Ends a stop when a deployment is live. With count 0 the project rests because of its count. */
-function endStop(draft: Draft, { generation }: DeploymentRecord): void {
+function endStop(draft: Draft, d: DeploymentRecord): void {
+  const { generation } = d;
   const { name, stopped_at, stopped_by_person } = draft.facts.project;
   if (!isProjectStopped(draft)) return;
-  if (!isScaledToZero(draft.facts.project))
+  if (!restsAtZero(draft, d))
     draft.plan.stopped = {
       at: null,
       byPerson: false,

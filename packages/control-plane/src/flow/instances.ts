@@ -14,6 +14,7 @@
  * the two change places (`promote`). Beside this file: `instance-route` (addresses, the first one),
  * `observed-instance` (reports of nodes), `lost-instance` (the event `node_lost`). Pure.
  */
+import { hasWeb } from '@berth/wire/project';
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { Placement } from '@berth/wire/node';
@@ -436,7 +437,7 @@ export function reconcile(
   stored: DeploymentRecord,
   { avoid = [], isHeld = draft.facts.project.on_node_lost === 'wait' }: Reconcile = {},
 ): void {
-  if (stored.status !== 'running' || isProjectStopped(draft)) return;
+  if (stored.status !== 'running' || isProjectStopped(draft) || !hasWeb(stored.settings)) return;
   unreportedFirstReturned(draft, presentOf(draft, stored));
   const d = presentOf(draft, stored);
   if (isHeldBack(draft, d)) return;

@@ -20,7 +20,7 @@
  * that no decision expects the container to run. Pure.
  */
 import { defined } from '@berth/kit/defined';
-import { isScaledToZero } from '@berth/wire/project';
+import { hasWeb, isScaledToZero } from '@berth/wire/project';
 import type { ObservedContainer } from '@berth/wire/node';
 import { ownLabel } from '../domain/deployments/instance.ts';
 import type { RouteChange } from '../domain/deployments/plan.ts';
@@ -110,7 +110,8 @@ export function stopRunning(draft: Draft, d: DeploymentRecord): void {
   showPage(draft, d);
   if (isAtRest(d)) return refreshRest(draft, d);
   draft.set(d, {
-    stopped_first: 'asked',
+    // A version without `web` has no container of its own that would have to stop.
+    stopped_first: hasWeb(d.settings) ? 'asked' : 'stopped',
     health: null,
     ...waitingFor(restReason(draft)),
   });

@@ -11,7 +11,7 @@ import type { ProjectStore } from '../domain/projects/project-store.ts';
 import { planDue, runOfJob } from '../domain/runs/due-runs.ts';
 import type { JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunStore } from '../domain/runs/run-store.ts';
-import { type Schedule, scheduleOf } from '../domain/runs/schedule.ts';
+import { type Schedule, scheduleOf } from '@berth/wire/schedule';
 import type { Driver } from '../flow/driver.ts';
 
 export type Deps = {

@@ -142,8 +142,10 @@ export function routeConfirmer({
           ? isSettleTimeOver(source.servedAt(), settleMs, monotonic())
           : await probe(config.hash, signal));
       if (live && reach !== null) {
-        await startChecks(there, reach, signal);
-        for (const one of there) await judge(one, config.hash, signal);
+        const reached = there.filter(({ target }) => target.is_page !== true);
+        await startChecks(reached, reach, signal);
+        for (const one of reached) await judge(one, config.hash, signal);
+        for (const one of there) if (one.target.is_page === true) await confirm(one, null);
       } else if (live) for (const one of there) await confirm(one, null);
       // Continue after a confirmation: a deployment whose container moved meanwhile still waits.
       await sleep(BETWEEN_PROBES_MS, undefined, { signal }).catch(

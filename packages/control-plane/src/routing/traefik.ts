@@ -196,7 +196,14 @@ export function dynamicConfig(
     hosts.set(route.domain_prefix, route.project_name);
     const { project_id, host_ip, host_port, auth_required } = route;
     const host = `${route.domain_prefix}.${settings.baseDomain}`;
-    deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
+    deployments.set(route.deployment_id, {
+      project_id,
+      host,
+      host_ip,
+      host_port,
+      auth_required,
+      ...defined({ is_page: route.stopped }),
+    });
     (route.auth_required ? closed : open).push(route.domain_prefix);
     const balanced = balancedOf(withoutTaken(route, collisions), host);
     addProject(config, route, balanced, settings);
@@ -253,22 +260,21 @@ function collisionsOf(routes: readonly PublishedRoute[]): Collisions {
     a.published_at === b.published_at
       ? a.project_name < b.project_name
       : a.published_at > b.published_at;
-  const published = routes
-    .filter((route) => route.stopped !== true)
-    .flatMap((route) =>
-      [route, ...(route.servers ?? [])].map((address) => ({
-        route,
-        address,
-        key: `${canonicalAddress(address.host_ip)}:${address.host_port}`,
-      })),
-    );
-  for (const { route, key } of published) {
+  // The container of a project that has just been stopped might still run at its address.
+  const all = routes.flatMap((route) =>
+    [route, ...(route.servers ?? [])].map((address) => ({
+      route,
+      address,
+      key: `${canonicalAddress(address.host_ip)}:${address.host_port}`,
+    })),
+  );
+  for (const { route, key } of all) {
     const other = latest.get(key);
     if (other === undefined || isLater(route, other)) latest.set(key, route);
   }
   const collisions: Collisions = new Map();
-  for (const { route, address, key } of published) {
-    const holder = latest.get(key);
+  for (const { route, address, key } of all) {
+    const holder = route.stopped === true ? undefined : latest.get(key);
     if (holder !== undefined && holder !== route)
       collisions.set(address, { route, holder: `project ${holder.project_name}` });
   }
@@ -528,7 +534,9 @@ function problemOf(
   const other = hosts.get(route.domain_prefix);
   if (other !== undefined)
     return `${route.domain_prefix}.${settings.baseDomain} belongs to ${other}`;
-  for (const { host_ip, host_port } of [route, ...(route.servers ?? [])]) {
+  // The proxy does not use the address of a page.
+  const addresses = route.stopped === true ? [] : [route, ...(route.servers ?? [])];
+  for (const { host_ip, host_port } of addresses) {
     if (isIP(host_ip) === 0 && !/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(host_ip))
       return `the address "${host_ip}" of its node is invalid`;
     if (!Number.isInteger(host_port) || host_port < 1 || host_port > 65_535)

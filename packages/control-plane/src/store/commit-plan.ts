@@ -29,6 +29,7 @@ import { releaseDevices, releaseRemoved, isMemoryFree, moveDevices, takeDevices 
 import { claimReleasePrefix } from './prefixes.ts';
 import { afterAll } from './routes.ts';
 import { changeInstance } from './instances.ts';
+import { writeFileJobs } from './jobs.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { newTaskColumns, payloadWithoutArgs, payloadWithoutEnv } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
@@ -70,6 +71,8 @@ export async function commitPlan(
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
       for (const change of plan.instances ?? []) await changeInstance(tx, change);
+      if (plan.fileJobs !== undefined)
+        await writeFileJobs(tx, plan.project.id, plan.fileJobs, plan.now);
       await changeDevices(tx, plan);
       for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
       await writeStatuses(tx, plan);

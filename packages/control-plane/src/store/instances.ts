@@ -1,5 +1,5 @@
 /** Reads and writes the further instances (domain/deployments/instance.ts). */
-import { type ConfigOrigin, PROJECT_DEFAULTS } from '@berth/wire/project';
+import { type ConfigOrigin, hasWeb, PROJECT_DEFAULTS } from '@berth/wire/project';
 import { sql } from 'kysely';
 import type { InstanceChange, InstanceRecord } from '../domain/deployments/instance.ts';
 import { countFor } from '../domain/deployments/instance-count.ts';
@@ -132,8 +132,9 @@ function scaledDeployment(row: ScaledRow): ScaledDeployment[] {
       id,
       instance_number,
       lost_since,
-      // The containers of `web` of a project that is scaled to 0 are no instances to count.
-      count: stopped_at === null ? countFor(release, project) : null,
+      // The containers of `web` of a project that is scaled to 0 are no instances to count. A release
+      // without `web` has none.
+      count: stopped_at === null && hasWeb(settings) ? countFor(release, project) : null,
       workers: Object.fromEntries(workers),
       is_held: on_node_lost === 'wait',
     },

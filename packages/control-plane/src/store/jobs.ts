@@ -1,7 +1,9 @@
 /** Jobs and their runs (domain/runs/job-store.ts). */
+import { defined } from '@berth/kit/defined';
 import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
+import { movesTimes, type NewFileJobs } from '../domain/runs/file-jobs.ts';
 import type { DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunRecord } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
@@ -28,6 +30,65 @@ export function createJobStore(db: Database): JobStore {
     due: (job, times, runs, now) => recordDue(db, { job, times, runs }, now),
     failing: () => failingRuns(db),
   };
+}
+
+/**
+ * Writes the jobs of the file of a version that goes live. A job of the same name that a person made
+ * belongs to the file from now on. A job of an earlier file is deleted; its runs stay.
+ */
+export async function writeFileJobs(
+  tx: Tx,
+  projectId: string,
+  { file, commit, jobs }: NewFileJobs,
+  now: number,
+): Promise<void> {
+  const rows = await tx
+    .selectFrom('jobs')
+    .selectAll()
+    .where('project_id', '=', projectId)
+    .execute();
+  const before = new Map(rows.map(jobOf).map((job) => [job.name, job]));
+  const names = new Set(jobs.map(({ name }) => name));
+  for (const { name, config_file } of before.values())
+    if (config_file !== null && !names.has(name))
+      await tx
+        .deleteFrom('jobs')
+        .where('project_id', '=', projectId)
+        .where('name', '=', name)
+        .execute();
+  for (const { next_at, ...job } of jobs) {
+    const origin = { config_file: file, config_commit: commit };
+    const present = before.get(job.name);
+    if (present === undefined)
+      await tx
+        .insertInto('jobs')
+        .values(
+          encodeColumns({
+            ...job,
+            ...origin,
+            project_id: projectId,
+            next_at,
+            created_by: null,
+            created_at: now,
+            updated_at: now,
+          } satisfies JobRecord),
+        )
+        .execute();
+    else
+      await tx
+        .updateTable('jobs')
+        .set(
+          encodeColumns({
+            ...job,
+            ...origin,
+            ...defined({ next_at: movesTimes(present, job) ? next_at : undefined }),
+            updated_at: now,
+          }),
+        )
+        .where('project_id', '=', projectId)
+        .where('name', '=', job.name)
+        .execute();
+  }
 }
 
 function createJob(db: Database, job: JobRecord): Promise<void> {

@@ -1,5 +1,5 @@
 import { defined } from '@berth/kit/defined';
-import { isScaledToZero } from '@berth/wire/project';
+import { hasWeb, isScaledToZero } from '@berth/wire/project';
 import type { SelectQueryBuilder } from 'kysely';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
@@ -49,7 +49,10 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
   },
 });
 
-/** Returns whether the page says that the project is scaled to 0, and not that it is stopped. */
+/**
+ * Returns whether the page says that the project has no web server, because it is scaled to 0 or has
+ * no process `web`, and not that it is stopped.
+ */
 function isAtZero({
   stopped_at,
   stopped_by_person,
@@ -57,7 +60,8 @@ function isAtZero({
 }: Pick<Row<'projects'>, 'processes' | 'stopped_at' | 'stopped_by_person'>): boolean {
   const processes = JSON.parse(row.processes) as ProjectSettings['processes'];
   const project = { processes, stopped_at };
-  return isScaledToZero(project) && !isStoppedByPerson(project, stopped_by_person);
+  const hasNoServer = isScaledToZero(project) || !hasWeb(project);
+  return hasNoServer && !isStoppedByPerson(project, stopped_by_person);
 }
 
 const healthPathOf = (settings: string): string | null =>

@@ -85,6 +85,64 @@ describe('a file in the repository', () => {
     expect(counts.json['processes']).toEqual([web, { ...worker, count: 3 }]);
   });
 
+  it('has jobs, which hold from the switch on, and which only the file changes', async () => {
+    const id = await createProject(api);
+    const jobs = async () => {
+      const { items } = (await api.call('listJobs', of(id))).json as unknown as {
+        items: { name: string; schedule: string; next_runs: string[]; config: unknown }[];
+      };
+      return items;
+    };
+    const short = async () => (await jobs()).map((job) => [job.name, job.schedule, job.config]);
+    const report = (schedule: string) =>
+      `[jobs.report]\nschedule = "${schedule}"\ncommand = ["node", "report.js"]\n`;
+    const config = { file: 'berth.toml', commit: COMMIT };
+    const made = { name: 'report', schedule: '@hourly', command: ['old'] };
+    await api.call('createJob', { ...of(id), body: made });
+    await api.call('createJob', { ...of(id), body: { ...made, name: 'mine' } });
+
+    // A file of a version that fails changes nothing.
+    const failed = await deploy(api, id);
+    await tick(api, failed);
+    await world.built({ commit: COMMIT, config_file: file(report('61 * * * *')) });
+    expect((await api.call('getDeployment', of(failed))).json).toMatchObject({
+      status: 'failed',
+      error: { code: 'config_invalid' },
+    });
+    expect(await short()).toEqual([
+      ['mine', '@hourly', null],
+      ['report', '@hourly', null],
+    ]);
+
+    const { deployment } = await live(id, report('0 6 * * 1'));
+    expect(await short()).toEqual([
+      ['mine', '@hourly', null],
+      ['report', '0 6 * * 1', config],
+    ]);
+    expect((await jobs())[1]?.next_runs).toHaveLength(3);
+    expect(await project(id)).toMatchObject({ config: { keys: ['jobs.report'] } });
+    const params = { id, name: 'report' };
+    const changed = await api.call('patchJob', { params, body: { enabled: false } });
+    expect([changed.status, rulesOf(changed)]).toEqual([409, ['name:set_by_file']]);
+    expect(changed.text).toContain('comes from berth.toml at');
+    expect((await api.call('deleteJob', { params })).status).toBe(409);
+    expect((await api.call('runJob', { params })).status).toBe(201);
+
+    // A version without the table deletes the job; its runs stay. A rollback brings it back.
+    await live(id, '[jobs.other]\nschedule = "@daily"\ncommand = ["x"]\nenabled = false');
+    expect(await short()).toEqual([
+      ['mine', '@hourly', null],
+      ['other', '@daily', config],
+    ]);
+    expect((await jobs())[1]?.next_runs).toEqual([]);
+    expect((await api.call('projectRuns', of(id))).json['items']).toHaveLength(1);
+    const back = await api.call('rollback', { ...of(id), body: { deployment_id: deployment } });
+    await world.deployedAgain(String(back.json['id']));
+    expect((await short()).map(([name]) => name)).toEqual(['mine', 'report']);
+    await live(id, null);
+    expect((await short()).map(([name]) => name)).toEqual(['mine']);
+  });
+
   it('sets the settings of its release, and the project shows where they come from', async () => {
     const id = await createProject(api, { env: { LOG_LEVEL: 'debug', REGION: 'eu' } });
     expect(await project(id)).toMatchObject({ config: null, health_path: null });

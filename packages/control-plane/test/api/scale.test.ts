@@ -97,7 +97,6 @@ describe('refused', () => {
     ['processes', [], 'processes:min_items'],
     ['processes', [{ name: 'web' }, { name: 'web' }], 'processes[1].name:unique'],
     ['processes', [{ name: 'Web' }], 'processes[0].name:dns_label'],
-    ['processes', [{ name: 'worker' }], 'processes:web'],
     ['processes', [{ count: 2 }], 'processes[0].name:required'],
     ['processes', [{ name: 'web', count: 51 }], 'processes[0].count:maximum'],
     ['processes', [{ name: 'web', count: -1 }], 'processes[0].count:minimum'],
@@ -112,6 +111,25 @@ describe('refused', () => {
     const given = { name: 'two', domain_prefix: 'two', git_url: 'https://git.example.com/x.git' };
     const created = await api.call('createProject', { body: { ...given, [field]: value } });
     expect(rulesOf(created), created.text).toEqual([rule]);
+  });
+
+  it('no process web for a project that writes to its own data', async () => {
+    const body = {
+      name: 'one',
+      domain_prefix: 'one',
+      git_url: 'https://git.example.com/x.git',
+      volumes: [{ name: 'uploads', mount_path: '/var/uploads' }],
+      replace: 'recreate',
+      processes: [{ name: 'bot' }],
+    };
+    const created = await api.call('createProject', { body });
+    expect(rulesOf(created), created.text).toEqual(['processes:web']);
+    const { volumes: _, replace: __, ...plain } = body;
+    const id = (await api.call('createProject', { body: plain })).json['id'] as string;
+    const given = { volumes: body.volumes, replace: 'recreate' };
+    expect(rulesOf(await api.call('patchProject', { ...of(id), body: given }))).toContain(
+      'processes:web',
+    );
   });
 
   it('on_node_lost “move” for a project that writes to its own data', async () => {

@@ -259,9 +259,17 @@ describe('two routes with one address', () => {
   it.each<[string, PublishedRoute]>([
     ['another port', blog({ host_port: 32_769 })],
     ['another address', blog({ host_ip: '10.0.0.2' })],
-    ['the page of a stopped project', blog({ stopped: true })],
+    ['the page of a project that was there before', blog({ stopped: true, published_at: 0 })],
+    ['the page of a project without web', blog({ stopped: true, host_port: 0 })],
   ])('%s is no collision', (_, other) => {
     expect(dynamicConfig([shop, other], SETTINGS)).toMatchObject({ problems: [], collisions: [] });
+  });
+  it('a project that has just been stopped has its address still: its container might run', () => {
+    const built = dynamicConfig([shop, blog({ stopped: true })], SETTINGS);
+    const { http } = JSON.parse(built.bytes) as DynamicConfig;
+    expect(http.services['shop']).toBeUndefined();
+    expect(http.routers['blog']).toBeDefined();
+    expect(built.collisions).toMatchObject([{ deployment_id: 'd1', holder: 'project blog' }]);
   });
   it.each([
     ['fd00::1', 'FD00:0:0::0001'],

@@ -1,6 +1,6 @@
 /** Schedules: what is refused, and the times around daylight saving. */
 import { describe, expect, it, test } from 'vitest';
-import { nextTimes, type Schedule, scheduleOf, zonedTime } from '../../src/domain/runs/schedule.ts';
+import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 
 const at = (text: string): number => Date.parse(text);
 function schedule(text: string, timezone = 'UTC'): Schedule {

@@ -289,6 +289,14 @@ export function createControlPlane(deps: {
   const silentFor = (nodeId: string): number =>
     monotonic() - Math.max(heard.get(nodeId) ?? 0, servesSince);
 
+  /**
+   * Returns whether this process can know that the node became silent within the last hour. After a
+   * restart, a node that has never listed its containers is known only by the machine's clock, and
+   * after a jump of that clock by hours, it seems to be silent for longer.
+   */
+  const isDated = ({ id, observed_at }: NodeRecord): boolean =>
+    Math.abs(skew) < 3_600_000 || observed_at !== null || (heard.get(id) ?? 0) >= servesSince;
+
   /** Records each move of the instances of a silent node. */
   function withFailovers(driver: Driver): Driver {
     return {
@@ -297,7 +305,9 @@ export function createControlPlane(deps: {
         const { failoverMs } = deps;
         if (event.type === 'node_lost' && failoverMs !== null) {
           const nodes = await world.during(() => database.onlooker().nodes.all('deploy'));
-          const silent = nodes.filter((node) => silentFor(node.id) >= failoverMs).length;
+          const silent = nodes.filter(
+            (node) => silentFor(node.id) >= failoverMs && isDated(node),
+          ).length;
           const { node_id: node } = event;
           history.record({ type: 'failover', node, silent, nodes: nodes.length });
         }

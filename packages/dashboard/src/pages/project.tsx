@@ -30,6 +30,7 @@ const TABS = [
   ['metrics', 'Metrics'],
   ['jobs', 'Jobs'],
   ['runs', 'Runs'],
+  ['console', 'Console'],
   ['env', 'Env and secrets'],
   ['data', 'Data'],
   ['domains', 'Domains'],
@@ -47,6 +48,8 @@ const LAZY_TABS = {
   metrics: lazy(async () => ({ default: (await import('./project/metrics.tsx')).Metrics })),
   jobs: lazy(async () => ({ default: (await import('./project/jobs.tsx')).Jobs })),
   runs: lazy(async () => ({ default: (await import('./project/runs.tsx')).ProjectRuns })),
+  // This tab loads the terminal.
+  console: lazy(async () => ({ default: (await import('./project/console.tsx')).Console })),
   env: lazy(async () => ({ default: (await import('./project/env.tsx')).Env })),
   data: lazy(async () => ({ default: (await import('./project/data.tsx')).Data })),
   domains: lazy(async () => ({ default: (await import('./project/domains.tsx')).Domains })),
@@ -143,7 +146,7 @@ function useProjectActions(project: Project, hasOlderRelease: boolean) {
   ];
   const actions = (
     <>
-      <OutLink href={project.url}>Open</OutLink>
+      {project.url !== null && <OutLink href={project.url}>Open</OutLink>}
       {project.stopped && !restsAtZero(project) && (
         <Button
           reason={reasonAgainst('start')}

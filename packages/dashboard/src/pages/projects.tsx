@@ -134,7 +134,10 @@ export const ProjectsPage = () => {
                         return item === undefined || stopped ? null : <Serves live={item} />;
                       },
                     },
-                    { head: 'Address', cell: ({ url }) => <SiteLink url={url} /> },
+                    {
+                      head: 'Address',
+                      cell: ({ url }) => (url === null ? '–' : <SiteLink url={url} />),
+                    },
                   ]}
                 />
                 <div

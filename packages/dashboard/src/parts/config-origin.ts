@@ -1,8 +1,12 @@
 /** Says which settings of a project come from berth.toml of its repository. */
 import type { Project } from '@berth/wire/project';
 
-/** Returns “from berth.toml at 3f2a91c”; null if the project has no settings from a file. */
-export const originText = ({ config }: Pick<Project, 'config'>): string | null => {
+/** Returns “from berth.toml at 3f2a91c”; null if the project or the job has nothing from a file. */
+export const originText = ({
+  config,
+}: {
+  config?: Pick<NonNullable<Project['config']>, 'file' | 'commit'> | null;
+}): string | null => {
   if (config === null || config === undefined) return null;
   const at = config.commit === null ? '' : ` at ${config.commit.slice(0, 7)}`;
   return `from ${config.file}${at}`;

@@ -14,7 +14,7 @@ export const stoppedPage = (): string =>
 
 export const scaledToZeroPage = (): string =>
   renderPage({
-    title: 'Scaled to 0',
-    body: html`<h1>This application is scaled to 0</h1>
-<p>No instance of it runs now, on purpose. It answers again when its team starts one.</p>`,
+    title: 'No web server',
+    body: html`<h1>This application has no web server now</h1>
+<p>No web server of it runs, on purpose. It answers again when its team starts one.</p>`,
   });

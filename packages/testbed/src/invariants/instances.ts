@@ -6,6 +6,9 @@ type Container = Of<'container'>;
 /** Time in which a committed route reaches the configuration of every control plane. */
 const PUBLISHED_MS = 2_000;
 
+/** A node lists its containers at least this often, in ms. */
+const REPORT_MS = 10_000;
+
 /** An agent lists its containers more often. */
 const LISTED_MS = 30_000;
 
@@ -100,7 +103,10 @@ function containerChanged(facts: HistoryFacts, seen: Seen, e: Container): void {
     seen.containers.set(e.container, e);
     return;
   }
+  const before = seen.containers.get(e.container);
   seen.containers.delete(e.container);
+  // Its engine has just restarted, and no report says yet that it has this address.
+  if (before?.change === 'moved' && e.at - before.at < REPORT_MS) return;
   checkDrained(facts, seen, e);
 }
 

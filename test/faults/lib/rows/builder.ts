@@ -6,8 +6,7 @@ import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
 
 const BUILDS_AGAIN =
-  'the restarted builder claims the task again (attempt 2); the deployment ends `running`; the ' +
-  'old version serves until then';
+  'the restarted builder claims the task again (attempt 2); the deployment ends `running`';
 
 /** Kills the builder, starts it again, and waits until the deployment is live. */
 async function killAndRestart(
@@ -74,9 +73,7 @@ export const BUILDER_ROWS: readonly Row[] = [
   },
   {
     fault: 'a build without an end and without output',
-    answer:
-      'the agent stops it after `BUILD_TIMEOUT`; the deployment ends `failed` ' +
-      '(`build_timeout`); the old version keeps serving',
+    answer: '`failed` (`build_timeout`): the agent stops it after `BUILD_TIMEOUT`',
     invariants: ['settles', 'bounded', 'old-serves'],
     stage: 'main',
     async run(stage) {

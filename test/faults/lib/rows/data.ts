@@ -153,9 +153,7 @@ export const DATA_ROWS: readonly Row[] = [
   },
   {
     fault: 'shared storage hangs while a node copies a dataset (rsync stopped)',
-    answer:
-      'after `COPY_STALL` the deployment ends `failed` (`dataset_unreachable`); no half copy ' +
-      'remains; the old version keeps serving; the next deployment works',
+    answer: '`failed` (`dataset_unreachable`) after `COPY_STALL`; no half copy remains',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'data',
     async run(stage) {
@@ -170,9 +168,7 @@ export const DATA_ROWS: readonly Row[] = [
   },
   {
     fault: 'disk full while a node copies a dataset',
-    answer:
-      '`failed` (`disk_full`); no half copy remains; the old version keeps serving; when there ' +
-      'is room again, the next deployment works',
+    answer: '`failed` (`disk_full`); no half copy remains',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'data',
     async run(stage) {

@@ -12,8 +12,7 @@ export const DISK_ROWS: readonly Row[] = [
   {
     fault: 'disk full on the builder',
     answer:
-      '`failed` (`disk_full`); the old version keeps serving; the agent deletes the workspace, ' +
-      'so the next deployment has room',
+      '`failed` (`disk_full`); the agent deletes the workspace, so the next deployment has room',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'disk',
     async run(stage) {
@@ -28,9 +27,7 @@ export const DISK_ROWS: readonly Row[] = [
   },
   {
     fault: 'disk full on a deploy node',
-    answer:
-      '`failed` (`disk_full`); projects on the node keep serving; when there is room again, ' +
-      'the next deployment works',
+    answer: '`failed` (`disk_full`); projects on the node keep serving',
     invariants: ['settles', 'old-serves'],
     stage: 'disk',
     async run(stage) {

@@ -49,7 +49,7 @@ export const PROXY_ROWS: readonly Row[] = [
     fault: 'a firewall between the proxy and the node',
     answer:
       '`failed` (`proxy_cannot_reach_node`) within 30 s, with both addresses in the message; ' +
-      'the route goes back to the old version; with an open firewall the next deployment works',
+      'the route goes back to the old version',
     invariants: ['settles', 'old-serves'],
     stage: 'relay',
     outage: true,

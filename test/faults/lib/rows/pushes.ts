@@ -80,9 +80,7 @@ export const PUSH_ROWS: readonly Row[] = [
   },
   {
     fault: 'git server redirects to another host',
-    answer:
-      '`failed` (`git_redirect_refused`): nothing is sent to the other host; the old version ' +
-      'keeps serving; the next deployment works',
+    answer: '`failed` (`git_redirect_refused`): nothing is sent to the other host',
     invariants: ['settles', 'old-serves'],
     stage: 'main',
     async run(stage) {
@@ -180,8 +178,7 @@ export const PUSH_ROWS: readonly Row[] = [
     fault: 'builder killed in a clone with a deploy key; then the git host has another key',
     answer:
       'no private key is on a disk, and the restarted builder builds; with another host key ' +
-      'the deployment ends `failed` (`git_host_changed`) and the first version keeps serving; ' +
-      'when an admin trusts the new key, the next deployment works',
+      '`failed` (`git_host_changed`), until an admin trusts the new key',
     invariants: ['settles', 'old-serves'],
     stage: 'main',
     skip: () => (noSshd === '' ? undefined : 'no sshd'),

@@ -4,9 +4,7 @@ import type { Row } from '../row.ts';
 
 const fails = (mode: GateMode, fault: string, code: string, answer: string, quick?: true): Row => ({
   fault,
-  answer:
-    `\`failed\` (\`${code}\`): ${answer}; the old version keeps serving; when the registry works ` +
-    'again, the next deployment works',
+  answer: `\`failed\` (\`${code}\`): ${answer}`,
   invariants: ['settles', 'old-serves'],
   stage: 'main',
   ...(quick === undefined ? {} : { quick }),

@@ -240,9 +240,7 @@ export const SECRET_ROWS: readonly Row[] = [
   },
   {
     fault: 'tmpfs of a deploy node full when it writes secret files',
-    answer:
-      '`failed` (`disk_full`); no half-written file stays; the old version keeps serving; when ' +
-      'there is room again, the next deployment works',
+    answer: '`failed` (`disk_full`); no half-written file stays',
     invariants: ['settles', 'old-serves', 'bounded'],
     stage: 'disk',
     async run(stage) {

@@ -8,11 +8,12 @@ import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
+import { originText } from '../../domain/projects/config-file.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import { overlapReason, runOfJob } from '../../domain/runs/due-runs.ts';
 import type { JobRecord, JobSettings, JobStore } from '../../domain/runs/job-store.ts';
 import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
-import { nextTimes, type Schedule, scheduleOf, zonedTime } from '../../domain/runs/schedule.ts';
+import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 import type { Call, Define } from '../define.ts';
 import { time } from '../views.ts';
 import { runViews } from './runs.ts';
@@ -36,7 +37,10 @@ export function jobRoutes(route: Define, deps: Deps): void {
   route('createJob', (call) => createJob(deps, call));
   route('getJob', async ({ params }) => view(deps, await deps.jobs.get(params.id, params.name)));
   route('patchJob', (call) => patchJob(deps, call));
-  route('deleteJob', ({ params }) => deps.jobs.delete(params.id, params.name));
+  route('deleteJob', async ({ params }) => {
+    refuseOfFile(await deps.jobs.get(params.id, params.name));
+    await deps.jobs.delete(params.id, params.name);
+  });
   route('runJob', (call) => runJob(deps, call));
 }
 
@@ -51,6 +55,8 @@ async function createJob(deps: Deps, { params, body, user }: Call<'createJob'>):
     project_id: project.id,
     name,
     next_at: nextAt(settings, now),
+    config_file: null,
+    config_commit: null,
     created_by: user.email,
     created_at: now,
     updated_at: now,
@@ -61,6 +67,7 @@ async function createJob(deps: Deps, { params, body, user }: Call<'createJob'>):
 
 async function patchJob(deps: Deps, { params, body }: Call<'patchJob'>): Promise<Job> {
   const { next_at: before, ...job } = await deps.jobs.get(params.id, params.name);
+  refuseOfFile(job);
   const settings: JobSettings = { ...settingsOf(job), ...defined(body) };
   const now = deps.now();
   // A change of another field moves no time: the next one might be due right now.
@@ -72,10 +79,25 @@ async function patchJob(deps: Deps, { params, body }: Call<'patchJob'>): Promise
   return view(deps, await deps.jobs.get(params.id, params.name));
 }
 
+/** Throws set_by_file. */
+function refuseOfFile({
+  name,
+  config_file: file,
+  config_commit: commit,
+}: Pick<JobRecord, 'name' | 'config_file' | 'config_commit'>): void {
+  if (file === null) return;
+  const message = `comes from ${originText({ file, commit })}; change it in that file and deploy`;
+  throw new DomainError('set_by_file', `job ${name} ${message}`, [
+    { field: 'name', rule: 'set_by_file', message },
+  ]);
+}
+
 const settingsOf = (job: Omit<JobRecord, 'next_at'>): JobSettings => {
   const {
     project_id: _id,
     name: _name,
+    config_file: _file,
+    config_commit: _commit,
     created_by: _by,
     created_at: _at,
     updated_at: _up,
@@ -149,6 +171,7 @@ function jobView({ now }: Deps, job: JobRecord, last: Run | null): Job {
     ...settingsOf(job),
     next_runs: times.map((at) => zonedTime(at, job.timezone)),
     last_run: last,
+    config: job.config_file === null ? null : { file: job.config_file, commit: job.config_commit },
     created_by: job.created_by,
     created_at: time(job.created_at),
     updated_at: time(job.updated_at),

@@ -8,6 +8,7 @@ import {
   type SentPoint,
 } from '@berth/wire/metrics';
 import { defined } from '@berth/kit/defined';
+import { hasWeb } from '@berth/wire/project';
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/platform/errors.ts';
@@ -118,7 +119,9 @@ async function problemOf(deps: Deps, projectId: string): Promise<string | null> 
   const ids = [d, ...others].flatMap(({ node_id }) => node_id ?? []);
   const nodes = new Map((await deps.nodes.getMany([...new Set(ids)])).map((n) => [n.id, n]));
   const instances = [
-    { process: WEB, number: d.instance_number, node_id: d.node_id, label: ownLabel(d) },
+    ...(hasWeb(d.settings)
+      ? [{ process: WEB, number: d.instance_number, node_id: d.node_id, label: ownLabel(d) }]
+      : []),
     ...others.map(({ labelled, id, ...one }) => ({ ...one, label: labelled ? id : null })),
   ];
   for (const { process, number, node_id, label } of instances) {

@@ -4,6 +4,7 @@
 import { defined } from '@berth/kit/defined';
 import {
   type EnvPatch,
+  hasWeb,
   isScaledToZero,
   type Project,
   type ProjectPatch,
@@ -301,7 +302,7 @@ async function scaleRunning(
   const { driver, projects, changes, log } = deps;
   const { id } = project;
   const isAtZero = isScaledToZero(project);
-  if (wasAtZero && !isAtZero && project.stopped_at !== null) {
+  if (wasAtZero && !isAtZero && hasWeb(project) && project.stopped_at !== null) {
     await driver.startFromZero(id, byOf(user));
     changes.notify('policy');
   }

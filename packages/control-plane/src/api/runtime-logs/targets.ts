@@ -1,4 +1,5 @@
 /** Finds which instances of a project have a log to read now, and on which nodes. */
+import { hasWeb } from '@berth/wire/project';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { isTerminal } from '@berth/wire/vocabulary';
 import {
@@ -64,7 +65,7 @@ export async function targetsOf(
       : [await deploymentOf(deps, projectId, query.deployment_id)];
   const others = await stores.instances.ofDeployments(deployments.map(({ id }) => id));
   const targets = deployments
-    .flatMap((d) => [firstTarget(d), ...otherTargets(d, others)])
+    .flatMap((d) => [...(hasWeb(d.settings) ? [firstTarget(d)] : []), ...otherTargets(d, others)])
     .filter((target) => target.ended || isAskedFor(query, target));
   return [
     ...new Map(targets.toReversed().map((target) => [target.key, target])).values(),
@@ -83,10 +84,7 @@ async function presentDeployments(
       ),
     ),
   );
-  const ids = pages
-    .flatMap(({ items }) => items)
-    .filter(({ node_id }) => node_id !== null)
-    .map(({ id }) => id);
+  const ids = pages.flatMap(({ items }) => items).map(({ id }) => id);
   const byId = new Map((await stores.deployments.getMany(ids)).map((d) => [d.id, d]));
   return ids.flatMap((id) => byId.get(id) ?? []);
 }

@@ -5,7 +5,8 @@ import type { DeploymentRecord, ProjectSettings } from '../platform/records.ts';
 import { type Counted, countIn, processIn } from '../projects/processes.ts';
 
 /**
- * Returns how many `web` instances a version should have; 0: the project is scaled to 0.
+ * Returns how many `web` instances a version should have; 0: the project is scaled to 0, or the
+ * version has no process `web`.
  */
 export const countFor = (
   d: Pick<DeploymentRecord, 'config'> & {
@@ -13,6 +14,8 @@ export const countFor = (
   },
   project: Counted,
 ): number => {
-  const count = countIn(project, processIn(d.settings, WEB) ?? { name: WEB }, d);
+  const web = processIn(d.settings, WEB);
+  if (web === undefined) return 0;
+  const count = countIn(project, web, d);
   return isStopFirst(d.settings) ? Math.min(1, count) : count;
 };

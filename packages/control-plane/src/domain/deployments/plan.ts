@@ -9,6 +9,7 @@ import type { DeviceTake, Holder } from '../nodes/room.ts';
 import type { UnmanagedChange } from '../nodes/unmanaged-containers.ts';
 import type { InstanceChange } from './instance.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
+import type { NewFileJobs } from '../runs/file-jobs.ts';
 import type {
   DeploymentRecord,
   ProjectRecord,
@@ -68,6 +69,11 @@ export type Plan = {
   /** New and changed copies of volumes. */
   volumes: VolumeCopy[];
   unmanaged?: UnmanagedChange[];
+  /**
+   * The jobs that berth.toml of a version that goes live sets. Jobs of an earlier file that are not
+   * listed are deleted.
+   */
+  fileJobs?: NewFileJobs;
   instances?: InstanceChange[];
   /**
    * Memory that a deployment takes, one entry for each node. The plan is stale if `bytes` and the

@@ -21,6 +21,7 @@ import type {
   Placement,
 } from '@berth/wire/node';
 import type { Devices, Labels } from '@berth/wire/machine';
+import type { FileJob } from '@berth/wire/berth-toml';
 import type { BuildArgs, ConfigOrigin, Env, ProjectPatch } from '@berth/wire/project';
 import type { Payload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
@@ -114,6 +115,9 @@ export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: numbe
  */
 export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
 
+/** The settings and jobs that a release has from berth.toml. `jobs`: absent in a release without jobs there. */
+export type ReleaseConfig = ConfigOrigin & { jobs?: readonly FileJob[] };
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -137,7 +141,7 @@ export type DeploymentRecord = {
    */
   rolled_back: RolledBack | null;
   /** The settings that come from berth.toml; null: none, or not built yet. */
-  config: ConfigOrigin | null;
+  config: ReleaseConfig | null;
   error: Failure | null;
   cancel_requested_at: number | null;
   commit: string | null;

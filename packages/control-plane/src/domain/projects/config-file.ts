@@ -1,7 +1,8 @@
 /** Applies berth.toml to the settings of a release (docs/berth-toml.md). Pure. */
 import {
   atKey,
-  type FileSettings,
+  type FileJob,
+  type FileSettings as SettingsOfFile,
   keysOf,
   parseBerthToml,
   problemsText,
@@ -14,6 +15,9 @@ import { mergedEnv } from './env.ts';
 import { withWeb } from './processes.ts';
 import { type ProjectRules, projectProblems } from './project-rules.ts';
 
+/** The jobs of a file are no settings of the project. */
+type FileSettings = Omit<SettingsOfFile, 'jobs'>;
+
 /** A file cannot set the fields to which these rules belong. */
 const NO_RULES: ProjectRules = {
   allowedHosts: [],
@@ -24,7 +28,9 @@ const NO_RULES: ProjectRules = {
   datasetName: () => null,
 };
 
-export type Applied = { settings: ProjectSettings; keys: string[] } | { problem: string };
+export type Applied =
+  | { settings: ProjectSettings; keys: string[]; jobs: readonly FileJob[] }
+  | { problem: string };
 
 /**
  * Returns the settings with the values of the file, which win, or why the file is refused.
@@ -37,29 +43,34 @@ export function applyConfigFile(
 ): Applied {
   const parsed = parseBerthToml(text);
   if ('problems' in parsed) return { problem: problemsText(file, parsed.problems) };
-  const merged = withFile(settings, parsed.settings);
+  const { jobs = [], ...ofFile } = parsed.settings;
+  const merged = withFile(settings, ofFile);
   const lineOf = linesIn(text);
   const problems = [
-    ...projectProblems(changedBy(parsed.settings, merged), merged, NO_RULES),
-    ...secretProblems(parsed.settings, secrets),
+    ...projectProblems(changedBy(ofFile, merged), merged, NO_RULES),
+    ...secretProblems(ofFile, secrets),
   ].map(({ field, ...problem }) => atKey(lineOf, keyOf(field, merged), problem));
   return problems.length > 0
     ? { problem: problemsText(file, problems) }
-    : { settings: withWeb(merged), keys: keysOf(parsed.settings) };
+    : { settings: withWeb(merged), keys: keysOf(parsed.settings), jobs };
 }
 
 /** Returns the key in the file: a process has its name there, and its place in the project. */
 const keyOf = (field: string, { processes }: ProjectSettings): string =>
   field.replace(/^processes\[(\d+)\]/, (_, i: string) => `processes.${processes[Number(i)]?.name}`);
 
-/** The file replaces all processes but `web`, to which it adds. */
+/**
+ * The file replaces all processes but `web`, to which it adds. If neither the project nor the file
+ * has `web`, the release has none.
+ */
 function processesWith(
   own: ProjectSettings['processes'],
   file: NonNullable<FileSettings['processes']>,
 ): ProjectSettings['processes'] {
   const isWeb = ({ name }: { name: string }): boolean => name === WEB;
-  const web = { ...(own.find(isWeb) ?? { name: WEB }), ...file.find(isWeb) };
-  return [web, ...file.filter((one) => !isWeb(one))];
+  const web = [own.find(isWeb), file.find(isWeb)].filter((one) => one !== undefined);
+  const others = file.filter((one) => !isWeb(one));
+  return web.length === 0 ? others : [Object.assign({ name: WEB }, ...web), ...others];
 }
 
 const withFile = (settings: ProjectSettings, file: FileSettings): ProjectSettings => ({
@@ -143,5 +154,5 @@ const withoutCounts = (processes: unknown): unknown =>
   (processes as ProjectSettings['processes']).map(({ count: _, ...one }) => one);
 
 /** Returns the first characters of a commit. */
-export const originText = ({ file, commit }: ConfigOrigin): string =>
+export const originText = ({ file, commit }: Pick<ConfigOrigin, 'file' | 'commit'>): string =>
   commit === null ? file : `${file} at ${commit.slice(0, 7)}`;

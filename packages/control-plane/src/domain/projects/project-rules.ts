@@ -3,7 +3,13 @@
  * together, each with its field. Pure.
  */
 import { whyOnlyOne } from '@berth/wire/can';
-import { type Process, PROJECT_DEFAULTS, type ProjectCreate, WEB } from '@berth/wire/project';
+import {
+  hasWeb,
+  type Process,
+  PROJECT_DEFAULTS,
+  type ProjectCreate,
+  WEB,
+} from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from '@berth/wire/build-arg-rules';
 import { envSizeProblems } from './env.ts';
@@ -135,15 +141,15 @@ export function projectProblems(
 export function processProblems(
   settings: Pick<ProjectSettings, 'processes' | 'datasets' | 'volumes' | 'requires'>,
 ): FieldProblem[] {
-  const hasWeb = settings.processes.some(({ name }) => name === WEB);
+  const writes = whyOnlyOne(settings);
   return [
-    ...(hasWeb
+    ...(hasWeb(settings) || writes === null
       ? []
       : [
           {
             field: 'processes',
             rule: 'web',
-            message: 'must have the process “web”; with count 0 no container of it runs',
+            message: `must have the process “web” while ${writes}: all processes run on its node`,
           },
         ]),
     ...settings.processes.flatMap((process, i) =>

@@ -32,6 +32,8 @@ export type RouteTarget = {
   host_ip: string;
   host_port: number;
   auth_required: boolean;
+  /** The host answers with a page, so no node is reached. */
+  is_page?: true;
 };
 
 export type ConfigSource = {

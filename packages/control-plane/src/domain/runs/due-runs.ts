@@ -4,7 +4,7 @@
  */
 import type { JobRecord, DueRun } from './job-store.ts';
 import type { NewRun, RunRecord } from './run-store.ts';
-import type { Schedule } from './schedule.ts';
+import type { Schedule } from '@berth/wire/schedule';
 
 /** A time that was missed still runs if it is at most this old, in ms. */
 export const LATE_MS = 5 * 60_000;

@@ -19,13 +19,23 @@ export type JobRecord = {
   retries: number;
   /** The next time, by the machine's clock; null: disabled. Each time belongs to one claim of it. */
   next_at: number | null;
+  /** The file of the repository that sets the job, and its commit; null: people do. */
+  config_file: string | null;
+  config_commit: string | null;
   created_by: string | null;
   created_at: number;
   updated_at: number;
 };
 export type JobSettings = Omit<
   JobRecord,
-  'project_id' | 'name' | 'next_at' | 'created_by' | 'created_at' | 'updated_at'
+  | 'project_id'
+  | 'name'
+  | 'next_at'
+  | 'config_file'
+  | 'config_commit'
+  | 'created_by'
+  | 'created_at'
+  | 'updated_at'
 >;
 
 /** A run to record for a scheduled time. `not`: why it does not run. */

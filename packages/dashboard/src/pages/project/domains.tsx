@@ -34,7 +34,14 @@ const Address = ({ project }: { project: Project }) => (
   <Panel title="Address" id="address">
     <Facts
       items={[
-        ['Berth’s address', <SiteLink key="a" url={project.url} />],
+        [
+          'Berth’s address',
+          project.url === null ? (
+            'none: the project has no process web'
+          ) : (
+            <SiteLink key="a" url={project.url} />
+          ),
+        ],
         project.certificate === null
           ? null
           : ['Certificate', <CertificateStatus key="c" certificate={project.certificate} />],

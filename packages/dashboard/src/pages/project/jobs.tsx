@@ -8,6 +8,7 @@ import { useApiQuery } from '../../api/queries.ts';
 import { changeColumn } from '../../parts/change-column.tsx';
 import { Command, Empty } from '../../parts/command.tsx';
 import { commandText } from '../../parts/command-words.ts';
+import { originText } from '../../parts/config-origin.ts';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { dialogError, Problem } from '../../parts/problem.tsx';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
@@ -110,28 +111,39 @@ function JobTable({ project, items, onEdit }: JobTableProps) {
   const toggle = useApiMutation('patchJob');
   const remove = useApiMutation('deleteJob', () => setRemoving(null));
   const of = (name: string) => ({ params: { id: project.id, name } });
-  const itemsOf = (job: Job): MenuItem[] => [
-    { label: 'Run now', reason, onClick: () => void runNow.run(of(job.name)) },
-    { label: 'Edit', reason, onClick: () => onEdit(job) },
-    {
-      label: job.enabled ? 'Disable' : 'Enable',
-      reason,
-      onClick: () => void toggle.run({ ...of(job.name), body: { enabled: !job.enabled } }),
-    },
-    { label: 'Delete', danger: true, reason, onClick: () => setRemoving(job.name) },
-  ];
+  const itemsOf = (job: Job): MenuItem[] => {
+    const ofFile = job.config === null ? null : `it comes ${originText(job)}: change it there`;
+    const fixed = reason ?? ofFile;
+    return [
+      { label: 'Run now', reason, onClick: () => void runNow.run(of(job.name)) },
+      { label: 'Edit', reason: fixed, onClick: () => onEdit(job) },
+      {
+        label: job.enabled ? 'Disable' : 'Enable',
+        reason: fixed,
+        onClick: () => void toggle.run({ ...of(job.name), body: { enabled: !job.enabled } }),
+      },
+      { label: 'Delete', danger: true, reason: fixed, onClick: () => setRemoving(job.name) },
+    ];
+  };
   const name: Cell<Job> = {
     head: 'Job',
     rowHead: true,
     cell: (job) => (
-      <PageLink
-        to="/projects/$name/$tab"
-        params={{ name: project.name, tab: 'runs' }}
-        search={{ job: job.name } as never}
-        size="sm"
-      >
-        {job.name}
-      </PageLink>
+      <>
+        <PageLink
+          to="/projects/$name/$tab"
+          params={{ name: project.name, tab: 'runs' }}
+          search={{ job: job.name } as never}
+          size="sm"
+        >
+          {job.name}
+        </PageLink>
+        {job.config !== null && (
+          <Text size="xs" tone="quiet">
+            {originText(job)}
+          </Text>
+        )}
+      </>
     ),
   };
   return (

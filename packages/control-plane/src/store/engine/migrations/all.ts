@@ -63,6 +63,7 @@ import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
 import { processes } from './0079_processes.ts';
 import { scaled } from './0083_scaled.ts';
+import { fileJobs } from './0084_file_jobs.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -123,4 +124,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0078_release_command': releaseCommand(capabilities),
   '0079_processes': processes(),
   '0083_scaled': scaled(capabilities),
+  '0084_file_jobs': fileJobs(capabilities),
 });

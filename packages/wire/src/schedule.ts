@@ -6,7 +6,7 @@
  * crontab).
  */
 import { Cron } from 'croner';
-import type { FieldProblem } from '../platform/errors.ts';
+import type { BrokenRule } from './field-rules.ts';
 
 const NAMES: Readonly<Record<string, string>> = {
   '@hourly': '0 * * * *',
@@ -43,7 +43,7 @@ export type Schedule = {
 export function scheduleOf(
   text: string,
   timezone: string,
-): { schedule: Schedule } | { problem: FieldProblem } {
+): { schedule: Schedule } | { problem: BrokenRule } {
   if (!isZone(timezone))
     return {
       problem: {
@@ -70,7 +70,7 @@ export function scheduleOf(
   }
 }
 
-const scheduleProblem = (rule: string, what: string): FieldProblem => ({
+const scheduleProblem = (rule: string, what: string): BrokenRule => ({
   field: 'schedule',
   rule,
   message: `${what}; it must have five fields (minute, hour, day, month, day of the week), ${EXAMPLE}`,
