@@ -18,6 +18,7 @@ const USAGE = `npm run sim -- [options]
   --plant NAME   plants a bug: ${Object.keys(PLANTS).join(', ')}
   --crowded      four projects on one or two nodes in each run
   --scaled       projects with several instances, and silent machines, in each run
+  --jobs         projects with jobs, runs and release commands in each run
   --restless     people change their minds in each run
   --postgres     runs two control planes on a private PostgreSQL; locks and sockets are not seeded
   --at-once N    runs N seeds at the same time (default 1; with --postgres 3)`;
@@ -33,6 +34,7 @@ const { values } = parseArgs({
     postgres: { type: 'boolean', default: false },
     crowded: { type: 'boolean', default: false },
     scaled: { type: 'boolean', default: false },
+    jobs: { type: 'boolean', default: false },
     restless: { type: 'boolean', default: false },
     'at-once': { type: 'string' },
     help: { type: 'boolean', default: false },
@@ -59,6 +61,7 @@ const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
 const flags = [
   values.crowded ? ' --crowded' : '',
   values.scaled ? ' --scaled' : '',
+  values.jobs ? ' --jobs' : '',
   values.restless ? ' --restless' : '',
   values.postgres ? ' --postgres' : '',
   plant === 'none' ? '' : ` --plant "${plant}"`,
@@ -69,6 +72,7 @@ try {
   const favoured = {
     ...(values.crowded ? { crowded: 1 } : {}),
     ...(values.scaled ? { scales: 1 } : {}),
+    ...(values.jobs ? { jobs: 1 } : {}),
     ...(values.restless ? { restless: true } : {}),
   };
   const options = {

@@ -81,6 +81,7 @@ export const SCRIPTS = {
       '--trace': 'prints every event as a JSON line',
       '--plant': 'NAME of a bug to plant',
       '--crowded': 'puts four projects on one or two nodes in each run',
+      '--jobs': 'gives projects jobs, runs and release commands in each run',
       '--scaled': 'gives projects several instances, and has silent machines, in each run',
       '--restless': 'has people who change their minds in each run',
       '--postgres': 'runs two control planes on a private PostgreSQL',

@@ -181,6 +181,54 @@ export type Happening =
       isAble: boolean;
     }
   /**
+   * A run is about to be written. `retries`: how often it can start again after it was lost. `not`:
+   * why it does not run.
+   */
+  | {
+      type: 'run_planned';
+      run: string;
+      project: string;
+      job: string | null;
+      scheduled_for: number | null;
+      retries: number;
+      not: string | null;
+    }
+  /** The container of a run, or of a release command (`release-` and the deployment), changed. */
+  | {
+      type: 'command';
+      change: 'started' | 'ended';
+      machine: string;
+      container: string;
+      project: string;
+      run: string;
+      code: number | null;
+    }
+  /** A person is about to change the times of a job. */
+  | { type: 'job_setting'; project: string; job: string }
+  /** The job has these times from now on. `next`: its next time then. */
+  | {
+      type: 'job_set';
+      project: string;
+      job: string;
+      change: 'added' | 'changed' | 'deleted';
+      schedule: string;
+      timezone: string;
+      enabled: boolean;
+      next: number | null;
+    }
+  /** Each time of an enabled job up to this one must have been handled. */
+  | { type: 'job_clock'; clock: number }
+  /** A run as the list of its project shows it at the end. */
+  | {
+      type: 'run_listed';
+      run: string;
+      project: string;
+      job: string | null;
+      scheduled_for: number | null;
+      status: string;
+      reason: string | null;
+    }
+  /**
    * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page
    * of a stopped project instead. `servers`: all addresses of each project with several.
    * `asked`: when it sent its request for them.

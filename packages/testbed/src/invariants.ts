@@ -15,6 +15,7 @@ import { checkPushes, checkStatuses } from './invariants/pushes.ts';
 import { checkBranches, checkReleases } from './invariants/releases.ts';
 import { checkReports, checkStates } from './invariants/states.ts';
 import { checkStops } from './invariants/stops.ts';
+import { checkRuns } from './invariants/runs.ts';
 import { checkUptime } from './invariants/uptime.ts';
 import { checkNewest, checkVolumes } from './invariants/volumes.ts';
 
@@ -29,6 +30,7 @@ const CHECKS: readonly ((facts: HistoryFacts) => void)[] = [
   checkHosts,
   checkInstances,
   checkWorkers,
+  checkRuns,
   checkDevices,
   checkUptime,
   checkPushes,

@@ -91,6 +91,16 @@ const worker = (deployment: string, change: 'started' | 'removed'): Happening =>
   deployment,
   process: 'worker',
 });
+const command = (run: string, change: 'started' | 'ended'): Happening => ({
+  type: 'command',
+  change,
+  machine: 'n',
+  container: `c-${run}`,
+  project: 'p',
+  run,
+  code: change === 'ended' ? 0 : null,
+});
+const MINUTE = 60_000;
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
 const BREACHES: Record<InvariantId, Happening[]> = {
@@ -157,6 +167,39 @@ const BREACHES: Record<InvariantId, Happening[]> = {
       isAble: true,
     },
     { type: 'ended' },
+  ],
+  'runs-once': [
+    {
+      type: 'run_planned',
+      run: 'r',
+      project: 'p',
+      job: null,
+      scheduled_for: null,
+      retries: 0,
+      not: null,
+    },
+    command('r', 'started'),
+    command('r', 'ended'),
+    command('r', 'started'),
+  ],
+  'no-silent-gap': [
+    {
+      type: 'job_set',
+      project: 'p',
+      job: 'j',
+      change: 'added',
+      schedule: '*/5 * * * *',
+      timezone: 'Europe/Berlin',
+      enabled: true,
+      next: MINUTE * 5,
+    },
+    { type: 'job_clock', clock: MINUTE * 9 },
+    { type: 'ended' },
+  ],
+  'release-serves': [
+    command('release-d', 'started'),
+    container('started'),
+    command('release-d', 'ended'),
   ],
   'one-version': [
     observing,

@@ -23,9 +23,6 @@ import { begin, end } from './phases.ts';
 import type { Draft } from './plan-draft.ts';
 import { deploySecrets } from './secrets.ts';
 
-/** How long the node of a lost lease can return and go on with the command, in ms. */
-const RETURN_MS = 10 * 60_000;
-
 type Releasing = Pick<DeploymentRecord, 'settings' | 'rollback_of' | 'release_done_at'>;
 
 /** A rollback, a restart and a failover run no release command: their version had its own. */
@@ -91,13 +88,13 @@ function offer(
     kind: 'run',
     deployment_id: d.id,
     node_id: nodeId,
-    queue_deadline_at: uptime.at + (again === true ? RETURN_MS : limits.claimMs),
+    queue_deadline_at: uptime.at + (again === true ? limits.returnMs : limits.claimMs),
     wall_deadline_at:
       uptime.at +
       limits.deployMs +
       extraMs +
       (timeout_seconds + stop_grace_seconds) * 1000 +
-      (again === true ? RETURN_MS : 0),
+      (again === true ? limits.returnMs : 0),
     payload,
   });
 }

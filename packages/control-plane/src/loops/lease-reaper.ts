@@ -20,9 +20,6 @@ import type { Logger } from '@berth/kit/log';
  */
 const SILENT_MS = 90_000;
 
-/** How long the node of a lost lease can return and go on with its command. */
-const RETURN_MS = 10 * 60_000;
-
 export type Deps = {
   tasks: Pick<TaskStore, 'loseSync' | 'overdue'>;
   repositoryLooks: Pick<RepositoryLookStore, 'loseTask'>;
@@ -81,7 +78,7 @@ export const leaseReaper = ({
             changes.notify(`node:${task.node_id}`, 'work');
         } else if (task.kind === 'run') {
           // Only the agent of this node can tell whether the command started.
-          const offerUntil = times.uptime.at + RETURN_MS;
+          const offerUntil = times.uptime.at + limits.returnMs;
           if (await runs.loseTask(task, why, at, offerUntil))
             changes.notify(`node:${task.node_id}`, `logs:${runIdOf(task)}`, 'work');
         }

@@ -7,6 +7,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
 import { CAN_DEVICES } from '@berth/wire/machine';
+import { CAN_RUN } from '@berth/wire/run-payload';
 import {
   CAN_INSTANCES,
   CAN_PROCESSES,
@@ -21,9 +22,11 @@ import { NODE_SECRET } from '../../src/domain/nodes/agent-identity.ts';
 import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
-import { type Container, DEVICE, type Engine, EngineError } from './engine.ts';
+import { type Container, DEVICE, type Engine } from './engine.ts';
+import { EngineError } from './engine-error.ts';
 import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
-import { createRandom } from './random.ts';
+import { createRandom, type Random } from './random.ts';
+import { runCommand, sweepRuns } from './run-command.ts';
 import type { Life, World } from './world.ts';
 
 export type AgentDeps = {
@@ -47,6 +50,10 @@ export type AgentDeps = {
   /** Whether it asks for a node secret. */
   hasOwnSecret?: boolean;
   moving: Moving;
+  /** Decides how commands behave; null: it cannot run any. */
+  commandChance?: Random | null;
+  /** A planted bug: the marks of commands are gone after a restart. */
+  forgetsMarks?: boolean;
   /** The git server. */
   forge: Pick<Forge, 'tip'>;
 };
@@ -69,7 +76,7 @@ export type Agent = {
 
 type Stop = 'lost' | 'cancelled';
 type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
-type Product = { report: TaskReport; discard: () => void };
+type Product = { report: TaskReport; discard: () => void; accepted?: () => void };
 const failed = (code: string): Product => ({
   report: { status: 'failed', result: { error: { code, message: code } } },
   discard() {},
@@ -165,6 +172,20 @@ export function createAgent(deps: AgentDeps): Agent {
       }
     }
 
+    const { commandChance = null } = deps;
+    const commandDeps =
+      commandChance === null || deps.role === 'builder'
+        ? null
+        : {
+            commands:
+              deps.forgetsMarks === true
+                ? { ...engine.commands, marks: new Set<string>() }
+                : engine.commands,
+            chance: commandChance,
+            now: world.now,
+            sleep,
+            isOwn: (node: string) => nodeIds.has(node),
+          };
     const has = (dataset_id: string, version: number | null, bytes: number): void => {
       if (
         version === null ||
@@ -208,6 +229,7 @@ export function createAgent(deps: AgentDeps): Agent {
             ? [CAN_INSTANCES, CAN_PROCESSES, BEAT]
             : []),
           ...(devices.length === 0 ? [] : [CAN_DEVICES]),
+          ...(commandDeps === null ? [] : [CAN_RUN]),
         ],
         volumes: engine.disk.reported(),
         ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
@@ -352,6 +374,11 @@ export function createAgent(deps: AgentDeps): Agent {
             ended.set(task.id, world.now() + 1_000);
           });
       }
+      if (commandDeps === null) return;
+      const runOf = ({ kind, payload }: TaskRecord): string | null =>
+        kind === 'run' ? (payload as TaskRecord<'run'>['payload']).run_id : null;
+      const open = [...tasks, ...[...runs.values()].map(({ task }) => task)].map(runOf);
+      sweepRuns(commandDeps, (run) => open.includes(run));
     }
 
     async function attempt(run: Run): Promise<void> {
@@ -430,6 +457,7 @@ export function createAgent(deps: AgentDeps): Agent {
         const sent = world.now();
         await untilAnswered((api) => api.complete(task.id, lease, report));
         history.record({ type: 'reported', ...about, content: JSON.stringify(report), sent });
+        product.accepted?.();
       } catch (error) {
         product.discard();
         throw error;
@@ -441,7 +469,9 @@ export function createAgent(deps: AgentDeps): Agent {
       const unlock = await hold(
         task.kind === 'retire'
           ? `retire ${task.project_id}`
-          : `deployment ${task.deployment_id}${instanceOf(task) ?? ''}`,
+          : task.kind === 'run'
+            ? `run ${(task.payload as TaskRecord<'run'>['payload']).run_id}`
+            : `deployment ${task.deployment_id}${instanceOf(task) ?? ''}`,
       );
       try {
         if (run.stop !== null) return failed('cancelled');
@@ -450,6 +480,7 @@ export function createAgent(deps: AgentDeps): Agent {
         if (task.kind === 'sync') return await sync(run);
         if (task.kind === 'look') return await look(run);
         if (task.kind === 'move') return await move(run);
+        if (task.kind === 'run' && commandDeps !== null) return await runCommand(commandDeps, run);
         return await retire(run);
       } catch (error) {
         if (error instanceof EngineError) return failed('engine_unavailable');

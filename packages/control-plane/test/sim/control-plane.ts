@@ -24,6 +24,7 @@ import type { ForgeAnswer, ForgeRequest } from '../../src/domain/git/forge-api.t
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/platform/records.ts';
 import type { Claim } from '../../src/domain/deployments/task-store.ts';
+import type { NewRun } from '../../src/domain/runs/run-store.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { VolumeWork } from '../../src/domain/data/volume-store.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/platform/uptime.ts';
@@ -36,6 +37,7 @@ import { createPolicySource } from '../../src/routing/policy-source.ts';
 import { StoreError } from '../../src/store/engine/errors.ts';
 import type { Hold, SimDatabase } from './database.ts';
 import type { Moment } from './gate.ts';
+import { type JobEndpoints, jobEndpoints } from './job-endpoints.ts';
 import type { Plant } from './plants.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
@@ -53,6 +55,7 @@ export const LIMITS: Limits = {
   offlineMs: 20_000,
   // The agents of the simulator send no beats yet.
   failoverMs: null,
+  returnMs: 25_000,
   probeSeconds: 5,
   maxLosses: 3,
   maxAttempts: 5,
@@ -105,6 +108,7 @@ export type Endpoints = {
     report: TaskReport,
   ): Promise<{ status: TaskState }>;
   config(): BuiltConfig;
+  jobs: JobEndpoints;
 };
 export type ControlPlaneProcess = {
   /** Returns null while it is down or frozen. */
@@ -126,6 +130,8 @@ export type ControlPlaneProcess = {
   freeze(ms: number): void;
   /** Moves its machine's clock. */
   jump(ms: number): void;
+  /** The time by its machine's clock. */
+  wall(): number;
   /** Wakes held requests for the topic; the listener ends with the process. */
   on(topic: Parameters<Changes['on']>[0], listener: () => void): void;
   /** Reports an error that has no row in the error table. */
@@ -517,7 +523,41 @@ export function createControlPlane(deps: {
           }
         return result;
       };
-    return { ...stores, flow: { ...stores.flow, commit: commit(stores.flow.commit) } };
+    return {
+      ...stores,
+      ...withRuns(stores, mine),
+      flow: { ...stores.flow, commit: commit(stores.flow.commit) },
+    };
+  }
+
+  /** Records runs before they are written, and each lease that a run loses. */
+  function withRuns({ jobs, runs }: AllStores, mine: Life): Pick<AllStores, 'jobs' | 'runs'> {
+    const tell = (run: NewRun, not: string | null): void => {
+      const { id, project_id: project, job, scheduled_for, retries } = run;
+      history.record({ type: 'run_planned', run: id, project, job, scheduled_for, retries, not });
+    };
+    return {
+      jobs: {
+        ...jobs,
+        due(job, times, planned, now) {
+          for (const run of planned) tell(run, run.not?.status ?? null);
+          return jobs.due(job, times, planned, now);
+        },
+      },
+      runs: {
+        ...runs,
+        create(run, now) {
+          tell(run, null);
+          return runs.create(run, now);
+        },
+        async loseTask(task, why, now, offerUntil) {
+          const isLost = await runs.loseTask(task, why, now, offerUntil);
+          if (isLost && mine.alive)
+            history.record({ type: 'taken_away', task: task.id, lease: task.lease_token, why });
+          return isLost;
+        },
+      },
+    };
   }
 
   function tellMoves({
@@ -570,6 +610,7 @@ export function createControlPlane(deps: {
     jump(ms) {
       skew += ms;
     },
+    wall,
     on(topic, listener) {
       kept.push({ topic, listener });
       api?.changes.on(topic, listener);
@@ -664,6 +705,7 @@ export function createControlPlane(deps: {
       },
       complete: (id, token, report) => driver.report(id, token, report),
       config: () => source.current(),
+      jobs: jobEndpoints({ ...stores, limits: LIMITS, uptime, changes, now }),
     };
   }
 }

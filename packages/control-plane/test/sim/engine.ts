@@ -3,7 +3,9 @@
  * the ports that the engine chose, and keeps those that an agent chose.
  */
 import type { History } from '@berth/testbed/history';
+import { type Commands, createCommands } from './commands.ts';
 import { createDisk, type Disk } from './disk.ts';
+import { EngineError } from './engine-error.ts';
 import { createRandom } from './random.ts';
 import type { World } from './world.ts';
 
@@ -43,13 +45,11 @@ export type Container = {
 };
 type Cause = 'task' | 'contract' | 'outside' | 'hand';
 
-export class EngineError extends Error {
-  override name = 'EngineError';
-}
-
 export type Engine = {
   readonly address: string;
   disk: Disk;
+  /** The containers of runs. */
+  commands: Commands;
   up: boolean;
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
@@ -160,6 +160,7 @@ export function createEngine(
       return host;
     },
     disk: createDisk(history),
+    commands: createCommands(world, history, name, () => engine.up),
     up: true,
     list() {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
@@ -219,6 +220,7 @@ export function createEngine(
     restart() {
       if (isOff) return;
       engine.up = true;
+      engine.commands.crash();
       const all = [...containers.values()];
       const starting = all.filter((c) => c.stays && (c.running || !c.halted));
       for (const c of all) {
@@ -237,6 +239,7 @@ export function createEngine(
     cutPower() {
       isOff = true;
       engine.up = false;
+      engine.commands.crash();
       for (const c of containers.values()) {
         if (c.running) tell(c, 'stopped', 'outside');
         c.running = false;

@@ -2,6 +2,7 @@
  * Bugs planted at the seams, to prove that the checker finds them (plants.slow.test.ts). Each is a
  * mistake that a change of the control plane could make; `none` is the unchanged control plane.
  */
+import type { Process } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { BuiltConfig, ConfigSource } from '../../src/domain/routes/configuration.ts';
@@ -20,6 +21,8 @@ export type Plant = {
   source(source: ConfigSource): ConfigSource;
   /** Whether the engine chooses the ports of every container. */
   loosePorts: boolean;
+  /** Whether agents forget at a restart which commands might have started. */
+  forgetsMarks: boolean;
   watch(watch: FailoverWatch): FailoverWatch;
 };
 
@@ -32,6 +35,7 @@ const NONE: Plant = {
   probe: (live) => live,
   source: (source) => source,
   loosePorts: false,
+  forgetsMarks: false,
   watch: (watch) => watch,
 };
 
@@ -705,8 +709,62 @@ export const PLANTS = {
       },
     }),
   },
+
+  /** Runs as many workers as a project had when a control plane first read it. */
+  'workers counted once': {
+    ...NONE,
+    stores: (stores) => {
+      const first = new Map<string, readonly Process[]>();
+      return withFacts(stores, (facts) => {
+        const { processes } = facts.project;
+        const workers = first.get(facts.project.id) ?? processes.filter(isWorker);
+        first.set(facts.project.id, workers);
+        const all = [...processes.filter((one) => !isWorker(one)), ...workers];
+        return { ...facts, project: { ...facts.project, processes: all } };
+      });
+    },
+  },
+
+  /** Agents keep the marks of started commands in memory only. */
+  'marks in memory': { ...NONE, forgetsMarks: true },
+
+  /** Records no time that was missed. */
+  'missed times forgotten': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      jobs: {
+        ...stores.jobs,
+        due: (job, times, runs, now) =>
+          stores.jobs.due(
+            job,
+            times,
+            runs.filter(({ not }) => not?.status !== 'missed'),
+            now,
+          ),
+      },
+    }),
+  },
+
+  /** Starts the new version while its release command runs. */
+  'release command not awaited': {
+    ...NONE,
+    stores: (stores) =>
+      withFacts(stores, (facts) => {
+        const releasing = facts.tasks.filter(({ kind }) => kind === 'run');
+        const isReleasing = (id: string): boolean =>
+          releasing.some(({ deployment_id }) => deployment_id === id);
+        return {
+          ...facts,
+          tasks: facts.tasks.filter((task) => !releasing.includes(task)),
+          live: facts.live.map((d) => (isReleasing(d.id) ? { ...d, release_done_at: 1 } : d)),
+        };
+      }),
+  },
 } as const satisfies Record<string, Plant>;
 export type PlantName = keyof typeof PLANTS;
+
+const isWorker = ({ name }: Process): boolean => name !== 'web';
 
 /** As in src/flow/stop.ts. */
 const isOfStop = ({ reason }: { reason: string }): boolean => reason === 'the project is stopped';

@@ -29,6 +29,7 @@ import type { Moving } from './disk.ts';
 import { createEngine } from './engine.ts';
 import { createFaults, type Faults, type Heir } from './faults.ts';
 import { createForge, type Forge, placeOf } from './forge.ts';
+import { createJobs, type Jobs, zoneOf } from './jobs.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
@@ -80,6 +81,8 @@ export type RunOptions = {
   devices?: number;
   /** Share of the scaled runs in which projects have workers. Default: 0.4. */
   workers?: number;
+  /** Share of runs with jobs, runs and release commands (jobs.ts). Default: 0. */
+  jobs?: number;
   /**
    * Whether the fault that gives the port of a stopped version to another project is likely: four
    * projects on one or two nodes whose engines choose all ports, and the first project is
@@ -139,6 +142,8 @@ const LATEST_MS = 9_100;
  * its containers to move.
  */
 const IDLE_CHECKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
+/** Time in which the loops handle every time of a job that has passed. */
+const JOBS_REST_MS = 45_000;
 /**
  * Time after the last fault: every deadline that may have to pass, one after the other, and a
  * margin.
@@ -163,15 +168,23 @@ export async function run({
   zeros = 0.1,
   devices = 0.3,
   workers = 0.4,
+  jobs: withJobs = 0,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
-  const world = createWorld(random, START);
+  const jobChance = createRandom(seed + 7_000_003);
+  const hasJobs = jobChance.chance(withJobs);
+  const zone = zoneOf(jobChance);
+  /** In some runs, the clock of the zone changes within the first minutes. */
+  const beforeChange = Date.parse(jobChance.pick(zone.changes)) - jobChance.int(0, 120_000);
+  const start = hasJobs && jobChance.chance(0.5) ? beforeChange : START;
+  const world = createWorld(random, start);
   const events: HistoryEvent[] = [];
   let faults: Faults | null = null;
   let restless: Restless | null = null;
   let changing: Changing | null = null;
   let scaling: Scaling | null = null;
+  let jobs: Jobs | null = null;
   const scaleChance = createRandom(seed + 3_000_003);
   const history = {
     record(happening: Happening): void {
@@ -253,7 +266,7 @@ export async function run({
     const doubles: Agent[] = [];
     let heir: Heir | null = null;
     const isCrowded = random.chance(takesPorts ? 1 : crowded);
-    const { loosePorts } = PLANTS[plant];
+    const { loosePorts, forgetsMarks } = PLANTS[plant];
     const add = (
       hostname: string,
       role: 'builder' | 'deploy',
@@ -283,6 +296,8 @@ export async function run({
         runsInstances: scaleChance.chance(0.85),
         devices: hasDevices && role === 'deploy' ? deviceChance.int(1, 3) : 0,
         forge,
+        forgetsMarks,
+        commandChance: hasJobs ? createRandom(jobChance.int(1, 1e9)) : null,
       };
       const agent = (contract ? createContractAgent : createAgent)(parts);
       agents.push(agent);
@@ -325,7 +340,7 @@ export async function run({
     const drainOfOne = isScaled ? SCALED_DRAIN_S : 1;
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : drainOfOne;
     // A control plane answers when it has read its clock from the database.
-    await world.run(START + 100);
+    await world.run(start + 100);
     const ready = people.createProjects(
       ['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)),
       {
@@ -334,7 +349,7 @@ export async function run({
         hasVolume: isRestless || takesPorts,
       },
     );
-    await world.run(START + 3_000);
+    await world.run(start + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
     if (isScaled) {
@@ -359,6 +374,24 @@ export async function run({
       });
       let isPrepared = false;
       void scaling.prepare().then(() => (isPrepared = true));
+      await world.run(world.now() + 20_000, () => isPrepared);
+    }
+
+    if (hasJobs) {
+      jobs = createJobs({
+        world,
+        history,
+        controlPlane,
+        agents: agents.filter((one) => !contractOnly.has(one) && one.role === 'deploy'),
+        projects: people.projects,
+        zone,
+        controlPlanes,
+        deploy: people.deploy,
+        random: jobChance,
+        isGentle: isDoubled,
+      });
+      let isPrepared = false;
+      void jobs.prepare().then(() => (isPrepared = true));
       await world.run(world.now() + 20_000, () => isPrepared);
     }
 
@@ -403,7 +436,7 @@ export async function run({
     // Long enough for a machine to be silent for the offline time, and to come back.
     const usualMs =
       doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
-    const stormMs = isScaled ? Math.max(usualMs, 3 * chaosMs) : usualMs;
+    const stormMs = isScaled || hasJobs ? Math.max(usualMs, 3 * chaosMs) : usualMs;
     // Later, only people who change their minds disturb a move.
     begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
@@ -434,6 +467,7 @@ export async function run({
       changing.begin(stormMs - LATEST_MS);
     }
     scaling?.begin(stormMs);
+    jobs?.begin(stormMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     if (isCrowded) for (const id of people.projects.keys()) void people.deploy(id);
@@ -445,6 +479,7 @@ export async function run({
     begun.end();
     restless?.end();
     scaling?.end();
+    jobs?.end();
     void scaling?.giveRoom();
     for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
@@ -459,6 +494,7 @@ export async function run({
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
+      if (hasJobs && (await stores.runs.open()).length > 0) return true;
       if (isScaled && (await hasLeftover(stores, nodes))) return true;
       if (isScaled && (await wanted(stores)).some((one) => one.isAble && !one.isThere)) return true;
       return (
@@ -487,6 +523,7 @@ export async function run({
         idleChecks = (await isBusy()) ? 0 : idleChecks + 1;
       }
     };
+    if (jobs !== null) await restJobs(jobs);
     await settle();
     const known = await database.onlooker().deployments.getMany([...people.deployments.keys()]);
     if (known.some((d) => isStoppedFirst(d) && !isAtRest(d))) {
@@ -511,8 +548,24 @@ export async function run({
       history: events,
       steps: world.steps(),
       deployments: people.deployments.size,
-      simulatedMs: world.now() - START,
+      simulatedMs: world.now() - start,
     };
+
+    /** Waits until all times have been handled, and disables all jobs. */
+    async function restJobs({ rest }: Jobs): Promise<void> {
+      const clock = Math.max(...controlPlanes.map((one) => one.wall()));
+      await world.run(world.now() + JOBS_REST_MS);
+      history.record({ type: 'job_clock', clock });
+      let isResting = false;
+      void rest().then(() => (isResting = true));
+      await world.run(world.now() + 20_000, () => isResting);
+    }
+
+    async function measureRuns(stores: AllStores, project: string): Promise<void> {
+      const { items } = await stores.runs.list(project, {}, { limit: 1_000, cursor: null });
+      for (const { id: run, job, scheduled_for, status, reason } of items)
+        history.record({ type: 'run_listed', run, project, job, scheduled_for, status, reason });
+    }
 
     /** Returns whether a person removed the container, and it is not created again yet. */
     function isMissing(d: DeploymentRecord): boolean {
@@ -638,6 +691,9 @@ export async function run({
         if (project.deleting_at === null) await measurePushes(stores, project);
       for (const project of await stores.projects.getMany([...people.projects.keys()]))
         await measureReleases(stores, project);
+      if (hasJobs)
+        for (const project of await stores.projects.getMany([...people.projects.keys()]))
+          if (project.deleting_at === null) await measureRuns(stores, project.id);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
         history.record({

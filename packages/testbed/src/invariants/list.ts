@@ -1,6 +1,6 @@
 /** The invariants, in the order of docs/invariants.md. */
 export const INVARIANTS = {
-  settles: 'every accepted deployment ends',
+  settles: 'every accepted deployment and every run ends',
   'one-lease': 'at most one live lease per task',
   'one-serving': 'no two containers of one project serve after a switch',
   'one-writer': 'no two versions of a stop-first project run at once',
@@ -19,6 +19,9 @@ export const INVARIANTS = {
   'own-host': 'a host is never answered by another project’s container',
   'count-kept': 'as many instances run as the project wants',
   'workers-kept': 'as many workers run as the project wants, all of the version that serves',
+  'runs-once': 'a command starts at most once, unless `retries` allows more',
+  'no-silent-gap': 'each time of an enabled job has one run, or one record that says why not',
+  'release-serves': 'the old version serves during a release command',
   'one-version': 'a route lists only instances of one version',
   'scale-serves': 'no request fails because the number of instances changes',
   'one-device-user': 'a device is used by one container at a time',

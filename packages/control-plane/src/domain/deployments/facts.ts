@@ -42,6 +42,8 @@ export type Limits = {
    * Instances on a node whose agent is silent for this long start on other nodes; null: never.
    */
   failoverMs: number | null;
+  /** How long the node of a lost lease can return and go on with its command. */
+  returnMs: number;
   probeSeconds: number;
   /**
    * A deployment fails after nodes have lost its work this many times (NodeLoss: the lease expired
@@ -70,6 +72,7 @@ export const DEFAULT_LIMITS: Limits = {
   routeMs: 120_000,
   offlineMs: 120_000,
   failoverMs: 30_000,
+  returnMs: 10 * 60_000,
   probeSeconds: 120,
   maxLosses: 3,
   maxAttempts: 5,

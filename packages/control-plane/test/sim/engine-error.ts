@@ -1,0 +1,4 @@
+/** The engine of a machine does not answer. */
+export class EngineError extends Error {
+  override name = 'EngineError';
+}
