@@ -46,7 +46,14 @@ export async function runCommand(
   const { commands, chance, now, sleep, isOwn } = deps;
   const { payload, node_id } = run.task as TaskRecord<'run'>;
   const { run_id, timeout_seconds } = payload;
-  const remove = (): void => removeRun(deps, run_id);
+  // What stays while the engine is away is removed by a later sweep.
+  const remove = (): void => {
+    try {
+      removeRun(deps, run_id);
+    } catch (error) {
+      if (!(error instanceof EngineError)) throw error;
+    }
+  };
   let id: string | null = null;
   for (const container of commands.list().filter((c) => c.run === run_id && isOwn(c.node))) {
     if (container.startedAt !== null) {

@@ -49,6 +49,7 @@ function checkStarts({ all, broken }: HistoryFacts): void {
 function checkReleases({ all, broken }: HistoryFacts): void {
   const commands = all('command');
   const containers = all('container');
+  const stops = all('stopping');
   for (const start of commands.filter((e) => isStart(e) && e.run.startsWith(RELEASE))) {
     const deployment = start.run.slice(RELEASE.length);
     const ended = commands.find((e) => e.container === start.container && e.change === 'ended');
@@ -72,7 +73,9 @@ function checkReleases({ all, broken }: HistoryFacts): void {
         e.change === 'stopped' &&
         e.for_next === true &&
         e.at > start.at &&
-        e.at < until,
+        e.at < until &&
+        // A person who stops the project ends its release command too.
+        !stops.some((s) => s.project === e.project && s.at <= e.at && s.at > start.at - LATE_MS),
     );
     if (stopped !== undefined)
       broken(
