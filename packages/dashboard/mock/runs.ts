@@ -73,10 +73,7 @@ export const jobsOf = (project: string): Job[] => {
   };
   const off = { enabled: false, next_runs: [], last_run: null };
   const config = { file: 'berth.toml', commit: '3f2a91c0'.padEnd(40, '0') };
-  return [
-    { ...job, name: 'clean', schedule: '*/7 * * * *', timezone: 'UTC', ...off, config },
-    job,
-  ];
+  return [{ ...job, name: 'clean', schedule: '*/7 * * * *', timezone: 'UTC', ...off, config }, job];
 };
 
 export const RUN_LINES: readonly LogLine[] = [

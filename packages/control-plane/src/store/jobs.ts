@@ -4,7 +4,7 @@ import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
 import { movesTimes, type NewFileJobs } from '../domain/runs/file-jobs.ts';
-import type { DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
+import type { DueJob, DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunRecord } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
@@ -214,7 +214,7 @@ function recordDue(
     times,
     runs,
   }: {
-    job: Pick<JobRecord, 'project_id' | 'name'>;
+    job: DueJob;
     times: { from: number | null; next: number | null };
     runs: readonly DueRun[];
   },
@@ -227,6 +227,8 @@ function recordDue(
       .where('project_id', '=', job.project_id)
       .where('name', '=', job.name)
       .where('next_at', 'is not distinct from', times.from)
+      .where('schedule', '=', job.schedule)
+      .where('timezone', '=', job.timezone)
       .returning('name')
       .executeTakeFirst();
     if (moved === undefined) return false;

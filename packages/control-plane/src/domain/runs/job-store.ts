@@ -43,6 +43,9 @@ export type DueRun = NewRun & {
   not: { status: 'missed' | 'skipped'; reason: string } | null;
 };
 
+/** A job as the caller has read it. */
+export type DueJob = Pick<JobRecord, 'project_id' | 'name' | 'schedule' | 'timezone'>;
+
 /** A failed run, with the name of its project. */
 export type FailingRun = RunRecord & { project: string };
 
@@ -67,11 +70,12 @@ export type JobStore = {
   /** Returns the newest run of each job of the project, by name. */
   lastRuns(projectId: string): Promise<Map<string, RunRecord>>;
   /**
-   * Records the runs of a job and moves its next time, if that is still `from`: one control plane
-   * does this for each time. A time that has a run already gets no second one.
+   * Records the runs of a job and moves its next time, if that is still `from` and the schedule is
+   * still that of `job`: one control plane does this for each time. A time that has a run already
+   * gets no second one.
    */
   due(
-    job: Pick<JobRecord, 'project_id' | 'name'>,
+    job: DueJob,
     times: { from: number | null; next: number | null },
     runs: readonly DueRun[],
     now: number,
