@@ -46,7 +46,7 @@ export async function runCommand(
   const { commands, chance, now, sleep, isOwn } = deps;
   const { payload, node_id } = run.task as TaskRecord<'run'>;
   const { run_id, timeout_seconds } = payload;
-  // What stays while the engine is away is removed by a later sweep.
+  // A later sweep removes a container that stays while the engine is away.
   const remove = (): void => {
     try {
       removeRun(deps, run_id);
