@@ -226,6 +226,17 @@ describe.skipIf(reason !== undefined)(
         expect(await migrations()).toEqual(['first', 'second', 'third']);
       });
 
+      it('gets SIGTERM at a cancellation, and the deployment ends with it', async () => {
+        const d = await deployWith(
+          'trap "echo rolls back; exit 1" TERM; echo started; while :; do sleep 0.1; done',
+        );
+        await untilItRuns(d);
+        await world.berth.api.call('cancelDeployment', { params: d });
+        expect(await world.berth.settled(d)).toMatchObject({ status: 'cancelled' });
+        expect(await world.berth.logs(d)).toContain('rolls back');
+        expect((await world.berth.get('shop')).status).toBe(200);
+      });
+
       it('of which nobody knows the end is release_unknown, and is not repeated', async () => {
         const d = await deployWith('echo fourth >> /data/migrations; echo started; sleep 600');
         await untilItRuns(d);

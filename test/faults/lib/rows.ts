@@ -9,6 +9,7 @@ import { NODE_ROWS } from './rows/node.ts';
 import { PROXY_ROWS } from './rows/proxy.ts';
 import { PUSH_ROWS } from './rows/pushes.ts';
 import { REGISTRY_ROWS } from './rows/registry.ts';
+import { RUN_ROWS } from './rows/runs.ts';
 import { SECRET_ROWS } from './rows/secrets.ts';
 import { VOLUME_ROWS } from './rows/volumes.ts';
 
@@ -24,4 +25,5 @@ export const ROWS: readonly Row[] = [
   ...PUSH_ROWS,
   ...SECRET_ROWS,
   ...VOLUME_ROWS,
+  ...RUN_ROWS,
 ];

@@ -89,7 +89,8 @@ function stateLines(cli: Cli, { project, running, latest, node }: Standing): str
     return [`${name} is not live${latest === null ? '; no deployment was requested yet' : ''}`];
   const instances = instancesOf(running);
   const serving = instances.filter(isUp);
-  const places = instances.length < 2 ? (node ?? 'a node') : placesText(serving);
+  const home = node ?? serving[0]?.node_name ?? 'a node';
+  const places = instances.length < 2 ? home : placesText(serving);
   const verb = project.url === null ? 'runs' : 'serves';
   const from = project.url === null ? `on ${places}` : `at ${project.url} from ${places}`;
   const since = `it went live ${ago(running.finished_at, cli.io.now())}`;

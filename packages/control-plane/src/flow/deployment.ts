@@ -206,7 +206,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       tick: dispatchDeploy,
       task_reported: moveEnded,
       task_lost: moveEnded,
-      cancel: cancelNow,
+      cancel: cancelBuilt,
       node_deleted: moveNodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: projectStopped,
@@ -686,6 +686,10 @@ function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): 
 function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const { facts } = draft;
   const release = releaseTask(facts, d);
+  if (d.cancel_requested_at !== null) {
+    if (release === undefined) cancelNow(draft, d);
+    return;
+  }
   if (release !== undefined) {
     const node = draft.node(release.node_id)?.hostname ?? release.node_id;
     return waitForOwnWork(draft, d, { kind: 'release_command', node });
@@ -799,6 +803,8 @@ function releaseEnded(
   d: DeploymentRecord,
   event: EventOf<'task_reported'> | EventOf<'task_lost'>,
 ): void {
+  if (d.cancel_requested_at !== null)
+    return leave(draft, d, 'cancelled', null, 'its release command has ended');
   const end =
     event.type === 'task_reported'
       ? releaseReported(draft, d, event.report)
@@ -1806,6 +1812,20 @@ function stepBack(
 
 function cancelNow(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, 'cancelled', null, 'cancelled on request');
+}
+
+/** Lets a release command end as a container that stops does: SIGTERM first, and later SIGKILL. */
+function cancelBuilt(draft: Draft, d: DeploymentRecord): void {
+  const release = releaseTask(draft.facts, d);
+  if (release === undefined || release.attempt === 0) return cancelNow(draft, d);
+  if (d.cancel_requested_at !== null) return;
+  draft.task({ id: release.id, attempt: release.attempt, requestCancel: true });
+  draft.set(d, { cancel_requested_at: draft.facts.now });
+  draft.addLine(
+    d,
+    'cancel_requested',
+    'cancellation requested; waiting until the release command has stopped',
+  );
 }
 
 /**

@@ -143,6 +143,24 @@ export const TRANSITIONS = [
   },
   {
     from: 'built',
+    event: 'tick',
+    to: 'cancelled',
+    when: 'a cancellation was requested, and the task of its release command has ended',
+  },
+  {
+    from: 'built',
+    event: 'task_reported',
+    to: 'cancelled',
+    when: 'a cancellation was requested, and its release command has ended',
+  },
+  {
+    from: 'built',
+    event: 'task_lost',
+    to: 'cancelled',
+    when: 'a cancellation was requested, and the agent of its release command was lost',
+  },
+  {
+    from: 'built',
     event: 'task_reported',
     to: 'failed',
     when: 'its volumes could not be copied to another node',

@@ -87,7 +87,7 @@ const deleted = (reachable = true, node_id = 'n1'): FlowEvent => ({
   reachable,
 });
 const lost = (
-  kind: 'build' | 'deploy' | 'move',
+  kind: 'build' | 'deploy' | 'move' | 'run',
   why: 'queue' | 'lease' | 'wall' | 'attempts' = 'lease',
 ): FlowEvent => ({
   type: 'task_lost',
@@ -549,6 +549,30 @@ const ROWS: Row[] = [
     error: 'auth_service_missing',
   },
   { name: 'it is cancelled on request', d: on.built(), event: { type: 'cancel' }, to: 'cancelled' },
+  {
+    name: 'the release command of a cancelled deployment has ended',
+    d: on.built({ cancel_requested_at: NOW }),
+    event: { type: 'tick' },
+    to: 'cancelled',
+  },
+  {
+    name: 'the stopped release command of a cancelled deployment is reported',
+    d: on.built({ cancel_requested_at: NOW }),
+    event: {
+      type: 'task_reported',
+      task: task('run'),
+      report: { status: 'failed', result: { error: { code: 'cancelled', message: '' } } },
+    },
+    facts: { tasks: [task('run')] },
+    to: 'cancelled',
+  },
+  {
+    name: 'the release command of a cancelled deployment is lost',
+    d: on.built({ cancel_requested_at: NOW }),
+    event: lost('run'),
+    facts: { tasks: [task('run')] },
+    to: 'cancelled',
+  },
   {
     name: 'it ends when its project is deleted',
     d: on.built(),

@@ -175,12 +175,38 @@ describe('a newer request', () => {
   });
 });
 
-it('a cancellation ends the task, and its agent stops the command', () => {
-  const plan = advance(
-    next,
-    { type: 'cancel' },
-    facts({ live: [old(), next], nodes, tasks: [release()] }),
-  );
-  expect(stateOf(plan, 'd2')).toBe('cancelled');
-  expect(plan.changeTasks).toMatchObject([{ id: 't1', end: 'cancelled' }]);
+describe('a cancellation', () => {
+  const cancel = (d: DeploymentRecord, task: TaskRecord): Plan =>
+    advance(d, { type: 'cancel' }, facts({ live: [old(), d], nodes, tasks: [task] }));
+
+  it('ends a command that no agent has begun', () => {
+    const plan = cancel(next, release({ attempt: 0 }));
+    expect(stateOf(plan, 'd2')).toBe('cancelled');
+    expect(plan.changeTasks).toMatchObject([{ id: 't1', end: 'cancelled' }]);
+  });
+
+  it('asks the agent to stop the command, and the deployment ends with it', () => {
+    const plan = cancel(next, release({ attempt: 1 }));
+    expect(stateOf(plan, 'd2')).toBeNull();
+    expect(plan.changeTasks).toMatchObject([{ id: 't1', requestCancel: true }]);
+    const asked = { ...next, cancel_requested_at: NOW };
+    expect(cancel(asked, release({ attempt: 1 })).changeTasks).toEqual([]);
+    expect(kinds(tick(asked, { live: [old(), asked], tasks: [release({ attempt: 1 })] }))).toEqual(
+      [],
+    );
+    for (const event of [
+      {
+        type: 'task_reported' as const,
+        task: release({ attempt: 1 }),
+        report: {
+          status: 'failed' as const,
+          result: { error: { code: 'cancelled', message: '' } },
+        },
+      },
+      { type: 'task_lost' as const, task: release({ attempt: 1 }), why: 'lease' as const },
+    ]) {
+      const facts_ = facts({ live: [old(), asked], nodes, tasks: [release({ attempt: 1 })] });
+      expect(stateOf(advance(asked, event, facts_), 'd2')).toBe('cancelled');
+    }
+  });
 });

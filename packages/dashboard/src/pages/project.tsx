@@ -232,13 +232,13 @@ function restText(project: Project): string {
 type RunningLeadProps = { project: Project; deployment: Deployment };
 function RunningLead({ project, deployment }: RunningLeadProps) {
   const { health, node_id, node_name, datasets, instances } = deployment;
-  const serving = servingPart(instances, countOf(project));
+  const serving = project.url === null ? null : servingPart(instances, countOf(project));
   // `degraded` has the count as its detail, which the sentence has already.
   const isTold = health?.status === 'degraded' && serving !== null;
   return (
     <span>
       {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
-      serves <strong>{commitText(deployment)}</strong>
+      {project.url === null ? 'runs' : 'serves'} <strong>{commitText(deployment)}</strong>
       {serving !== null && ` from ${serving}, the first one on`}
       {node_id !== null && (
         <>

@@ -1,7 +1,7 @@
 /** The instances of a project, and how many of them run. */
 import type { Deployment } from '@berth/wire/deployment';
 import { whyOnlyOne } from '@berth/wire/can';
-import { MAX_COUNT, type Project, restsAtZero } from '@berth/wire/project';
+import { hasWeb, MAX_COUNT, type Project, restsAtZero } from '@berth/wire/project';
 import { useState } from 'react';
 import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
@@ -61,8 +61,15 @@ function RunningInstances({ project, deployment: { instances } }: RunningProps) 
   const wanted = countOf(project);
   return (
     <>
-      <Text tone="quiet">{servingText(instances, wanted)}.</Text>
-      {(instances.length > 1 || wanted > 1) && <InstancesOfProject instances={instances} />}
+      <Text tone="quiet">
+        {hasWeb(project)
+          ? servingText(instances, wanted)
+          : 'The project has no process web, so its address answers 503'}
+        .
+      </Text>
+      {(instances.length > 1 || wanted > 1 || !hasWeb(project)) && (
+        <InstancesOfProject instances={instances} />
+      )}
     </>
   );
 }
