@@ -79,6 +79,12 @@ describe('a file in the repository', () => {
     expect((await scale({ worker: 2 })).json['processes']).toEqual([web, { ...worker, count: 2 }]);
     expect((await project(id))['processes']).toEqual([web, { ...worker, count: 2 }]);
     expect(rulesOf(await scale({ other: 1 }))).toEqual(['other:exists']);
+    // Logs and metrics know the processes of the file too.
+    for (const route of ['projectLogs', 'projectMetrics'] as const) {
+      const read = (process: string) => api.call(route, { ...of(id), query: { process } });
+      expect((await read('worker')).status).toBe(200);
+      expect(rulesOf(await read('other'))).toEqual(['process:process']);
+    }
     const listed = await patch(id, { processes: [web] });
     expect([listed.status, rulesOf(listed)]).toEqual([409, ['processes:set_by_file']]);
     const counts = await patch(id, { processes: [web, { ...worker, count: 3 }] });

@@ -28,6 +28,7 @@ import { isOnline } from '../../domain/nodes/placement.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { NodeRecord, ProjectRecord } from '../../domain/platform/records.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
+import { presentProject } from '../../domain/projects/present-project.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { Agents } from '../agents.ts';
 import { type Caller, type Callers, storedCredential } from '../auth/callers.ts';
@@ -41,7 +42,7 @@ import { acceptWebSocket, checkUpgrade } from '../upgrades.ts';
 const TICKET_MS = 30_000;
 
 export type Deps = {
-  projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
+  projects: Pick<ProjectStore, 'get' | 'configured' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'getMany'>;
   instances: Pick<InstanceStore, 'ofDeployments'>;
   nodes: Pick<NodeStore, 'getMany'>;
@@ -98,7 +99,7 @@ async function createTicket(
   orderFor: (container: string, project: ProjectRecord) => AgentOrder,
 ): Promise<ExecTicket> {
   const { user, request } = call;
-  const project = await deps.projects.get(call.params.id);
+  const project = await presentProject(deps.projects, call.params.id);
   request.audited = { target: project.id };
   // The rights come first: a person without them learns nothing about containers and nodes.
   checkExec(project, user.role);

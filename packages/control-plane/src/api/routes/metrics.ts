@@ -28,6 +28,7 @@ import {
 import type { Agents } from '../agents.ts';
 import type { Define, Call } from '../define.ts';
 import { time, timeOrNull } from '../views.ts';
+import { presentProject } from '../../domain/projects/present-project.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
@@ -40,7 +41,7 @@ const MARGIN_MS = 10_000;
 
 export type Deps = {
   usage: Pick<UsageStore, 'read' | 'record'>;
-  projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
+  projects: Pick<ProjectStore, 'get' | 'configured' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
   instances: Pick<InstanceStore, 'ofDeployments'>;
   nodes: Pick<NodeStore, 'getMany'>;
@@ -69,7 +70,7 @@ async function projectMetrics(deps: Deps, { params, query }: Call<'projectMetric
   const to = query.to === undefined ? present : Date.parse(query.to);
   const from = query.from === undefined ? to - HOUR_MS : Date.parse(query.from);
   if (from > to) throw invalid('from', 'range', 'must not be after `to`');
-  const project = await deps.projects.get(params.id);
+  const project = await presentProject(deps.projects, params.id);
   checkProcess(project, query);
   const step = stepFor(from, present);
   const points = await deps.usage.read(

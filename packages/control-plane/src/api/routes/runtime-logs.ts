@@ -12,6 +12,7 @@ import {
   unlabelledNumber,
   WEB,
 } from '../../domain/deployments/instance.ts';
+import { presentProject } from '../../domain/projects/present-project.ts';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
@@ -32,7 +33,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const openStreams = createRefCounts();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
-    const project = await stores.projects.get(params.id);
+    const project = await presentProject(stores.projects, params.id);
     checkProcess(project, query);
     const { id: projectId } = project;
     if (query.deployment_id !== undefined) await deploymentOf(deps, projectId, query.deployment_id);

@@ -11,7 +11,7 @@ import type { Readers } from './readers.ts';
 
 export type RuntimeLogDeps = {
   stores: {
-    projects: Pick<ProjectStore, 'get'>;
+    projects: Pick<ProjectStore, 'get' | 'configured'>;
     deployments: Pick<DeploymentStore, 'get' | 'getMany' | 'list'>;
     instances: Pick<InstanceStore, 'ofDeployments'>;
     exits: ExitStore;
