@@ -27,8 +27,8 @@ export async function sayHowToApply(
       `it takes effect with the next deployment; ${name} stays stopped, and berth deploy would ` +
         'start it',
     );
-  // A version without the change would be `drifted`.
-  else if (running?.health?.status === 'healthy') cli.say('it is in effect');
+  // A version without the change would be `drifted`, unless a rollback has set the change aside.
+  else if (from === null && running?.health?.status === 'healthy') cli.say('it is in effect');
   else if (from === null) cli.say(`next: berth deploy ${name}${purpose}`);
   else
     cli.say(
