@@ -110,7 +110,7 @@ type Wanted = {
   isThere: boolean;
   /** An instance of `web` waits for its next try. */
   isPaused: boolean;
-  /** The counts of the processes without HTTP, and whether a worker waits for its next try. */
+  /** The counts of the processes without HTTP, and whether a worker must wait. */
   workers: { name: string; count: number; isPaused: boolean }[];
 };
 
@@ -629,7 +629,13 @@ export async function run({
           isAble: canHave,
           isThere,
           isPaused: isPaused('web'),
-          workers: workersOf(d, project).map((one) => ({ ...one, isPaused: isPaused(one.name) })),
+          workers: workersOf(d, project).map((one) => ({
+            ...one,
+            // All processes of a version that writes run on one node, whose agent can be an older one.
+            isPaused:
+              isPaused(one.name) ||
+              (isStopFirst(d.settings) && home?.capabilities?.includes(CAN_INSTANCES) !== true),
+          })),
         });
       }
       return all;
