@@ -17,7 +17,7 @@ export type LineReaderOptions = {
    * Called once for each line, in the engine's order, with its time and its size in bytes (at most
    * MAX_BYTES). Returns false to skip the line.
    */
-  mayTake: (bytes: number, at: string) => boolean;
+  mayTake: (bytes: number, at: string, stream: RuntimeStream) => boolean;
   onLine: (line: RawLine) => void;
   /** Called with a message of the docker command itself, which has no time. */
   onMessage: (text: string) => void;
@@ -52,7 +52,7 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
     const lines = createLines({ onLine: take });
     function take(line: OutputLine): void {
       const from = at ?? '';
-      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES), from)) return;
+      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES), from, stream)) return;
       const { text, missing } = line.read();
       const shown = cutLine(text, MAX_LINE, missing);
       if (from === '') onMessage(shown);

@@ -2,7 +2,7 @@
 import { MAX_LINE } from '@berth/kit/lines';
 import type { Container, Docker } from '../engine/docker.ts';
 import { createBudget } from '../logs/budget.ts';
-import { createLineReader } from '../logs/line-reader.ts';
+import { createLineReader, type RawLine } from '../logs/line-reader.ts';
 import { TaskFailure } from '../failures.ts';
 import { pause } from '../stopped.ts';
 import type { TaskContext } from './task.ts';
@@ -15,11 +15,27 @@ const RATE = { lines: 1_000, bytes: 1_000_000 };
 const BURST_SECONDS = 10;
 /** Pause in ms before the engine is asked again after an error. */
 const RETRY_MS = 2_000;
+/** How much later than its time, in ms, the engine can store a line. */
+const REORDERED_MS = 10_000;
 
 type OutputDeps = { docker: Pick<Docker, 'inspect' | 'logs'> };
 
-/** Lines after this time are new, and lines up to it were sent by an earlier attempt. */
-type Output = { until: string | null; missing: number; budget: ReturnType<typeof createBudget> };
+type Stream = RawLine['stream'];
+/** The newest line of a stream that was taken: its time, and how many lines have this time. */
+type Position = { at: string; count: number };
+
+/**
+ * The engine stores the lines of each stream in the order of their times. Lines of two streams can
+ * be stored in another order, because it takes the time before it waits for its log file. So each
+ * stream has its own position.
+ */
+type Output = {
+  /** Lines up to this time were sent by an earlier attempt. */
+  earlier: string | null;
+  taken: Partial<Record<Stream, Position>>;
+  missing: number;
+  budget: ReturnType<typeof createBudget>;
+};
 
 /**
  * Sends the lines of a started container until it has ended, and returns it. Goes on after the
@@ -32,7 +48,8 @@ export async function untilEnded(
   signal: AbortSignal,
 ): Promise<Container> {
   const output: Output = {
-    until: context.loggedUntil ?? null,
+    earlier: context.loggedUntil ?? null,
+    taken: {},
     missing: 0,
     budget: createBudget(RATE, BURST_SECONDS),
   };
@@ -64,11 +81,10 @@ async function readOutput(
   signal: AbortSignal,
 ): Promise<string | null> {
   const { budget } = output;
+  const isNew = createIsNew(output);
   const reader = createLineReader({
-    mayTake(bytes, at) {
-      // The engine writes all times in UTC and with the same length.
-      if (output.until !== null && at <= output.until) return false;
-      output.until = at;
+    mayTake(bytes, at, stream) {
+      if (!isNew(at, stream)) return false;
       if (!budget.has(bytes)) {
         output.missing += 1;
         return false;
@@ -83,14 +99,44 @@ async function readOutput(
   const problem = await docker.logs(id, {
     follow: true,
     tail: null,
-    since: output.until,
+    since: since(output),
     until: null,
     onChunk: reader.chunk,
     signal,
   });
-  reader.end();
+  // After an error, the next reading begins with the whole line.
+  if (problem === null) reader.end();
   tellMissing(output, context);
   return problem;
+}
+
+/**
+ * Returns a function that tells whether a line of this reading was not taken before. The engine
+ * writes all times in UTC and with the same length.
+ */
+function createIsNew(output: Output): (at: string, stream: Stream) => boolean {
+  const before = { ...output.taken };
+  /** Lines of this reading with the time of the last position. */
+  const again = { stdout: 0, stderr: 0 };
+  return (at, stream) => {
+    if (output.earlier !== null && at <= output.earlier) return false;
+    const last = before[stream];
+    if (last !== undefined && at < last.at) return false;
+    if (at === last?.at && ++again[stream] <= last.count) return false;
+    const taken = output.taken[stream];
+    output.taken[stream] = { at, count: at === taken?.at ? taken.count + 1 : 1 };
+    return true;
+  };
+}
+
+/**
+ * Returns the time from which the engine shall send lines. A stream without new lines does not make
+ * it send the whole log again.
+ */
+function since({ earlier, taken: { stdout, stderr } }: Output): string | null {
+  const newest = [stdout?.at ?? '', stderr?.at ?? ''].sort().at(-1) ?? '';
+  if (newest === '') return earlier;
+  return new Date(Date.parse(newest) - REORDERED_MS).toISOString();
 }
 
 function tellMissing(output: Output, { logStep }: TaskContext): void {

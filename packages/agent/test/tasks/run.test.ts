@@ -26,7 +26,7 @@ let starts: number;
 let logged: string[];
 let lines: { at: string; stream: string; text: string }[];
 /** The log of the engine, as `docker logs --timestamps` prints it. */
-let output: { at: string; text: string }[];
+let output: { at: string; text: string; stream?: 'stderr' }[];
 
 beforeEach(async () => {
   engine = await startFakeEngine();
@@ -73,8 +73,8 @@ const docker = (over: Partial<Docker> = {}): Docker => ({
   },
   async logs(id, { onChunk, since, signal }) {
     await untilExited(id, signal);
-    for (const { at, text } of output)
-      if (since === null || at >= since) onChunk(Buffer.from(`${at} ${text}\n`), 'stdout');
+    for (const { at, text, stream = 'stdout' } of output)
+      if (since === null || at >= since) onChunk(Buffer.from(`${at} ${text}\n`), stream);
     return null;
   },
   ...over,
@@ -298,13 +298,83 @@ describe('output', () => {
     expect(lines.map(({ text }) => text)).toEqual(['line 3']);
   });
 
+  it('has each line once, whatever its time', async () => {
+    output = [
+      { at: '2026-11-28T01:00:00.000000005Z', text: 'one', stream: 'stderr' },
+      // Two lines of one time, and a stream whose line was stored later than its time.
+      { at: '2026-11-28T01:00:00.000000003Z', text: 'two' },
+      { at: '2026-11-28T01:00:00.000000003Z', text: 'three' },
+    ];
+    await attempt();
+    expect(lines.map(({ text }) => text)).toEqual(['one', 'two', 'three']);
+  });
+
+  it('has the lines that the engine stored after its stream had ended', async () => {
+    const all = [
+      { at: '2026-11-28T01:00:00.000000005Z', text: 'one', stream: 'stderr' as const },
+      { at: '2026-11-28T01:00:00.000000006Z', text: 'two' },
+      { at: '2026-11-28T01:00:00.000000006Z', text: 'stopped' },
+    ];
+    output = all.slice(0, 2);
+    command = runsOn;
+    const { logs } = docker();
+    await attempt({
+      docker: docker({
+        async logs(id, options) {
+          const problem = await exits(0)({ id } as Container).then(() => logs(id, options));
+          output = all;
+          return problem;
+        },
+      }),
+    });
+    expect(lines.map(({ text }) => text)).toEqual(['one', 'two', 'stopped']);
+  });
+
+  it('is not cut where the engine went away', async () => {
+    const at = '2026-11-28T01:00:00.000000005Z';
+    output = [{ at, text: 'a whole line' }];
+    const { logs } = docker();
+    let reads = 0;
+    await attempt({
+      docker: docker({
+        async logs(id, options) {
+          if (++reads > 1) return logs(id, options);
+          options.onChunk(Buffer.from(`${at} a who`), 'stdout');
+          return 'the engine went away';
+        },
+      }),
+    });
+    expect(lines.map(({ text }) => text)).toEqual(['a whole line']);
+  });
+
+  it.each(['cancelled', 'late'] as const)(
+    'that a command prints while it stops is sent (%s)',
+    async (why) => {
+      command = runsOn;
+      const stop = why === 'cancelled' ? stops('cancelled') : new AbortController();
+      const over = {
+        docker: docker({
+          async stop(id) {
+            output.push({ at: '2026-11-28T01:00:00.000000001Z', text: 'stopped' });
+            await exits(143)({ id } as Container);
+          },
+        }),
+      };
+      const limit = why === 'late' ? { timeout_seconds: 0 } : {};
+      await createRunHandler(deps(over))(task(limit), context({ signal: stop.signal })).catch(
+        () => undefined,
+      );
+      expect(lines.map(({ text }) => text)).toEqual(['stopped']);
+    },
+  );
+
   it('of a command that prints too much says how many lines are missing', async () => {
-    output = Array.from({ length: 12_000 }, (_, i) => ({
+    output = Array.from({ length: 40_000 }, (_, i) => ({
       at: `2026-11-28T01:00:00.${String(i).padStart(9, '0')}Z`,
       text: 'x',
     }));
     await attempt();
-    expect(lines.length).toBeLessThan(11_000);
+    expect(lines.length).toBeLessThan(40_000);
     expect(logged.join('\n')).toMatch(/… \d+ lines are missing here/);
   });
 

@@ -89,12 +89,17 @@ type Round = {
   uptime: Uptime;
 };
 
-/** Runs of one job never overlap. Runs that ended in this round are still in the list. */
-const isEarlier = (other: RunRecord, run: RunRecord): boolean =>
-  other.job === run.job &&
-  other.project_id === run.project_id &&
-  other.id !== run.id &&
-  (other.created_at < run.created_at || (other.created_at === run.created_at && other.id < run.id));
+/**
+ * Runs of one job never overlap. Runs that ended in this round are still in the list, which is in
+ * the order of the uptime clock.
+ */
+const waitsForEarlier = (run: RunRecord, open: readonly RunRecord[]): boolean =>
+  open
+    .slice(
+      0,
+      open.findIndex(({ id }) => id === run.id),
+    )
+    .some(({ job, project_id }) => job === run.job && project_id === run.project_id);
 
 async function wait(deps: Deps, run: RunRecord, reason: string): Promise<void> {
   if (run.reason === reason) return;
@@ -113,7 +118,7 @@ async function advanceRun(
     return notifyRun(deps, run);
   }
   if (run.task_id !== null) return watchTask(deps, run, run.task_id, uptime);
-  if (run.job !== null && open.some((other) => isEarlier(other, run)))
+  if (run.job !== null && waitsForEarlier(run, open))
     return wait(deps, run, 'waits for the end of the earlier run of its job');
   const node = await findNode(deps, run, project);
   if ('ends' in node) return endRun(deps, run, node.ends);

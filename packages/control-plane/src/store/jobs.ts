@@ -188,6 +188,7 @@ async function openRunsOf(
     .where('project_id', '=', projectId)
     .where('job', '=', name)
     .where('ended_at', 'is', null)
+    .orderBy('queue_deadline_at')
     .orderBy('created_at')
     .orderBy('id')
     .execute();
@@ -202,7 +203,7 @@ async function lastRunsOf(
     select runs.* from jobs join runs on runs.id = (
       select id from runs as newest
       where newest.project_id = jobs.project_id and newest.job = jobs.name
-      order by created_at desc, id desc limit 1)
+      order by queue_deadline_at desc, created_at desc, id desc limit 1)
     where jobs.project_id = ${projectId}`.execute(kysely);
   return new Map(rows.map((row) => [row.job ?? '', runOf(row)]));
 }
@@ -260,7 +261,7 @@ async function failingRuns({ kysely }: Database): Promise<FailingRun[]> {
       select id from runs as newest
       where newest.project_id = jobs.project_id and newest.job = jobs.name
         and newest.status in ('succeeded', 'failed', 'lost')
-      order by created_at desc, id desc limit 1)
+      order by queue_deadline_at desc, created_at desc, id desc limit 1)
     where runs.status in ('failed', 'lost')`.execute(kysely);
   return rows.map(({ project, ...row }) => ({ ...runOf(row), project }));
 }

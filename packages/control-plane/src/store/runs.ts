@@ -147,6 +147,7 @@ async function openRuns(db: Database): Promise<RunRecord[]> {
     .selectFrom('runs')
     .selectAll()
     .where('ended_at', 'is', null)
+    .orderBy('queue_deadline_at')
     .orderBy('created_at')
     .orderBy('id')
     .execute();
@@ -457,11 +458,16 @@ function appendRunLog(
   });
 }
 
+/**
+ * The newest runs are those with the latest deadline: the uptime clock is never set back, as the
+ * machine's clock can be.
+ */
 async function sweepRuns(db: Database): Promise<number> {
   const { rows } = await sql<{ id: string }>`
     select id from (
       select id, row_number() over (
-        partition by project_id, coalesce(job, '') order by created_at desc, id desc) as place
+        partition by project_id, coalesce(job, '')
+        order by queue_deadline_at desc, scheduled_for desc, created_at desc, id desc) as place
       from runs where ended_at is not null) as ranked
     where place > ${KEPT} limit ${SWEPT_AT_ONCE}`.execute(db.kysely);
   for (const { id } of rows)

@@ -54,7 +54,7 @@ export type RunRecord = {
   /** E-mail address. */
   created_by: string | null;
   created_at: number;
-  /** Uptime clock: a run that has no node by then fails. */
+  /** Uptime clock: a run that has no node by then fails. Runs are in its order. */
   queue_deadline_at: number;
   started_at: number | null;
   ended_at: number | null;
@@ -112,7 +112,7 @@ export type RunStore = {
   get(id: string): Promise<RunRecord>;
   projectOf(id: string): Promise<Guarded | null>;
   list(projectId: string, filter: RunFilter, page: Page): Promise<Paged<RunRecord>>;
-  /** Returns the runs that have not ended, oldest first. */
+  /** Returns the runs that have not ended, oldest first by the uptime clock. */
   open(): Promise<RunRecord[]>;
   /** Creates the task of a waiting run. Returns false if the run does not wait any more. */
   offer(offer: RunOffer, now: number): Promise<boolean>;
