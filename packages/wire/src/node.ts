@@ -307,8 +307,8 @@ export type ContainerToRemove = Static<typeof ContainerToRemove>;
 
 /**
  * The drain of a node. `left` lists the deployments that still run on the node with the state of
- * their move, the stopped projects with volumes on the node, and the containers that only a person
- * can remove. A drain ends when `left` is empty.
+ * their move, the stopped projects with volumes on the node, the commands that have not ended, and
+ * the containers that only a person can remove. A drain ends when `left` is empty.
  */
 export const Drain = Type.Object({
   started_at: Time,
@@ -325,6 +325,9 @@ export const Drain = Type.Object({
         Type.String({
           description: 'the container that only a person can remove; absent: another reason',
         }),
+      ),
+      run: Type.Optional(
+        Type.String({ description: 'id of the run that has not ended; absent: another reason' }),
       ),
     }),
   ),

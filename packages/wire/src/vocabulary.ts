@@ -248,6 +248,8 @@ export const LABELS = {
    */
   run: 'berth.run',
   run_node: 'berth.run_node',
+  /** Seconds between SIGTERM and SIGKILL for the container of a run. */
+  run_grace: 'berth.run_grace',
   /** The devices of the container, such as `nvidia.com/gpu=0`, comma-separated. */
   devices: 'berth.devices',
   /** Memory limit in bytes that the agent applied because the project sets no limit. */

@@ -227,6 +227,7 @@ async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<Comman
     labels: {
       [LABELS.run]: payload.run_id,
       [LABELS.run_node]: task.node_id,
+      [LABELS.run_grace]: String(payload.stop_grace_seconds),
       [LABELS.project]: payload.project_id,
       [LABELS.project_name]: payload.project,
       'traefik.enable': 'false',

@@ -1,6 +1,7 @@
 /**
  * Removes what is left of runs that no open task wants: the container of a run whose task ended
- * while this agent was away, its mounts and its mark.
+ * while this agent was away, its mounts and its mark. A command that still runs is stopped first,
+ * with its grace.
  */
 import type { Logger } from '@berth/kit/log';
 import type { RefCounts } from '@berth/kit/ref-count';
@@ -8,7 +9,11 @@ import type { Task } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Container, Docker } from '../engine/docker.ts';
 import type { NodeIds } from '../engine/node-ids.ts';
+import { Stopped } from '../stopped.ts';
 import { removeRun, type RunDeps } from './run.ts';
+
+/** Default of the project field `stop_grace_seconds`. */
+const GRACE_SECONDS = 10;
 
 /** Lists the containers of runs of this node, for all ids that the node has had. */
 export const listRuns =
@@ -36,10 +41,11 @@ export function createSweepRuns(deps: SweepRunsDeps): SweepRuns {
   let wanted: ReadonlySet<string> | null = null;
   let sweeping: Promise<void> | null = null;
   let again = false;
+  const life = new AbortController();
 
   function sweepLater(): void {
     again = sweeping !== null;
-    sweeping ??= sweep(deps, () => wanted ?? new Set())
+    sweeping ??= sweep(deps, () => wanted ?? new Set(), life.signal)
       .catch((err: unknown) => deps.log.warn({ err }, 'removing old commands failed; will retry'))
       .finally(() => {
         sweeping = null;
@@ -53,21 +59,56 @@ export function createSweepRuns(deps: SweepRunsDeps): SweepRuns {
     },
     async stop() {
       again = false;
+      // The next process stops the commands.
+      life.abort(new Stopped('shutdown'));
       await sweeping;
     },
   };
 }
 
-async function sweep(deps: SweepRunsDeps, wanted: () => ReadonlySet<string>): Promise<void> {
+async function sweep(
+  deps: SweepRunsDeps,
+  wanted: () => ReadonlySet<string>,
+  signal: AbortSignal,
+): Promise<void> {
   const containers = await deps.list();
   const ids = new Set([
     ...containers.map(({ labels }) => labels[LABELS.run] ?? ''),
     ...(await deps.marks.all()),
   ]);
-  for (const run_id of ids) {
-    // Ask again for each one: a task can have begun meanwhile.
-    if (wanted().has(run_id) || deps.inUse.has(run_id)) continue;
-    deps.log.info({ run: run_id }, 'removing the container of a run that has ended');
-    await removeRun(deps, { payload: { run_id } });
+  // Ask again for each one, and after its stop: a task can have begun meanwhile.
+  const isWanted = (id: string): boolean => wanted().has(id) || deps.inUse.has(id);
+  const removed = await Promise.allSettled(
+    [...ids].map(async (run_id) => {
+      if (isWanted(run_id)) return;
+      const own = containers.filter(({ labels }) => labels[LABELS.run] === run_id);
+      await stopAll(deps, own, signal);
+      if (isWanted(run_id)) return;
+      deps.log.info({ run: run_id }, 'removing the container of a run that has ended');
+      await removeRun(deps, { payload: { run_id } });
+    }),
+  );
+  for (const result of removed) if (result.status === 'rejected') throw result.reason;
+}
+
+async function stopAll(
+  { docker, log }: SweepRunsDeps,
+  containers: readonly Container[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { id, state, labels } of containers) {
+    if (state !== 'running') continue;
+    const grace = graceOf(labels[LABELS.run_grace]);
+    log.info(
+      { run: labels[LABELS.run], grace_seconds: grace },
+      'stopping the command of a run that has ended',
+    );
+    await docker.stop(id, grace, signal);
   }
+}
+
+/** A container of an earlier version has no such label. */
+function graceOf(label: string | undefined): number {
+  const seconds = Number(label);
+  return label !== undefined && Number.isInteger(seconds) && seconds >= 0 ? seconds : GRACE_SECONDS;
 }

@@ -13,7 +13,7 @@ import { createLocks } from '../../src/locks.ts';
 import { Stopped } from '../../src/stopped.ts';
 import { createRunMarks, type RunMarks } from '../../src/tasks/run-marks.ts';
 import { createRunHandler, type RunDeps } from '../../src/tasks/run.ts';
-import { createSweepRuns, listRuns } from '../../src/tasks/sweep-runs.ts';
+import { createSweepRuns, listRuns, type SweepRunsDeps } from '../../src/tasks/sweep-runs.ts';
 import type { Product, TaskContext } from '../../src/tasks/task.ts';
 import { type FakeEngine, startFakeEngine } from '../fake-engine.ts';
 
@@ -391,6 +391,39 @@ describe('output', () => {
   });
 });
 
+const sweepOf = (over: Partial<SweepRunsDeps> = {}) =>
+  createSweepRuns({
+    docker: engine.docker,
+    list: listRuns(engine.docker, { all: () => ['node-1'] }),
+    prepare: null,
+    secretFiles: deps().secretFiles,
+    marks,
+    inUse: createRefCounts(),
+    log: silentLogger(),
+    ...over,
+  });
+
+test.each([
+  ['its own', { 'berth.run_grace': '45' }, 45],
+  ['the default one of an earlier version', {}, 10],
+] as const)('a command that no task wants is stopped with %s grace', async (_, label, grace) => {
+  const labels = { 'berth.run': 'old', 'berth.run_node': 'node-1', ...label };
+  engine.put({ id: 'old', state: 'running', labels });
+  const stopped: [string, number][] = [];
+  const sweep = sweepOf({
+    docker: docker({
+      async stop(id, seconds) {
+        stopped.push([id, seconds]);
+        await exits(143)({ id } as Container);
+      },
+    }),
+  });
+  sweep.listed([]);
+  await sweep.stop();
+  expect(stopped).toEqual([['old', grace]]);
+  expect(engine.all()).toEqual([]);
+});
+
 test('what no task wants is removed, and what one wants stays', async () => {
   const add = (run: string, node: string) =>
     engine.put({ id: run, labels: { 'berth.run': run, 'berth.run_node': node } });
@@ -401,16 +434,7 @@ test('what no task wants is removed, and what one wants stays', async () => {
   await marks.add('forgotten');
   const inUse = createRefCounts();
   inUse.add('working');
-  const { secretFiles } = deps();
-  const sweep = createSweepRuns({
-    docker: engine.docker,
-    list: listRuns(engine.docker, { all: () => ['node-1'] }),
-    prepare: null,
-    secretFiles,
-    marks,
-    inUse,
-    log: silentLogger(),
-  });
+  const sweep = sweepOf({ inUse });
   sweep.listed([task({ run_id: 'wanted' })]);
   await sweep.stop();
   expect([...engine.containers.keys()].sort()).toEqual(['foreign', 'wanted', 'working']);

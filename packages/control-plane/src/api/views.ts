@@ -51,6 +51,7 @@ import { labelsOfNode } from '../domain/nodes/machine.ts';
 import { isOnline } from '../domain/nodes/placement.ts';
 import { removeByHand } from '../domain/nodes/remove-by-hand.ts';
 import type { UnmanagedContainer } from '../domain/nodes/unmanaged-containers.ts';
+import type { RunOnNode } from '../domain/runs/run-store.ts';
 import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {
@@ -532,7 +533,13 @@ export const drainView = (
   drain: DrainRecord,
   remaining: readonly Remaining[],
   projects: ReadonlyMap<string, ProjectRecord>,
-  unmanaged: { hostname: string; left: readonly UnmanagedContainer[] },
+  {
+    unmanaged,
+    runs,
+  }: {
+    unmanaged: { hostname: string; left: readonly UnmanagedContainer[] };
+    runs: readonly RunOnNode[];
+  },
 ): Drain => ({
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
@@ -545,6 +552,14 @@ export const drainView = (
       moving_to: inProgress?.id ?? null,
       problem: rest === null ? (drain.tries[running.project_id]?.problem ?? null) : rest.problem,
     })),
+    ...runs.map((run) => ({
+      project_id: run.project_id,
+      project: run.project,
+      deployment_id: run.deployment_id,
+      moving_to: null,
+      problem: runsOnText(run),
+      ...defined({ run: run.run_id ?? undefined }),
+    })),
     ...unmanaged.left.map(({ container, project_id, project, deployment_id }) => ({
       project_id,
       project,
@@ -555,6 +570,13 @@ export const drainView = (
     })),
   ],
 });
+
+function runsOnText({ run_id, timeout_seconds, deployment_id }: RunOnNode): string {
+  const limit = `at most ${timeout_seconds} s after its start`;
+  return run_id === null
+    ? `its release command goes on, ${limit}; cancel deployment ${deployment_id} to end it now`
+    : `run ${run_id} goes on, ${limit}; to end it now: berth runs cancel ${run_id}`;
+}
 
 /**
  * Converts a task for its agent, without the lease token, which only the answer to the claim

@@ -206,10 +206,10 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       tick: dispatchDeploy,
       task_reported: moveEnded,
       task_lost: moveEnded,
-      cancel: cancelBuilt,
+      cancel: (draft, d) => cancelBuilt(draft, d),
       node_deleted: moveNodeDeleted,
-      project_deleted: projectDeleted,
-      project_stopped: projectStopped,
+      project_deleted: builtDeleted,
+      project_stopped: builtStopped,
     },
   },
   deploying: {
@@ -1814,18 +1814,30 @@ function cancelNow(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, 'cancelled', null, 'cancelled on request');
 }
 
-/** Lets a release command end as a container that stops does: SIGTERM first, and later SIGKILL. */
-function cancelBuilt(draft: Draft, d: DeploymentRecord): void {
+/**
+ * Lets a release command end as a container that stops does: SIGTERM first, and later SIGKILL.
+ * `atOnce` ends a deployment without a command that might run.
+ */
+function cancelBuilt(
+  draft: Draft,
+  d: DeploymentRecord,
+  why = 'cancellation requested',
+  atOnce: (draft: Draft, d: DeploymentRecord) => void = cancelNow,
+): void {
   const release = releaseTask(draft.facts, d);
-  if (release === undefined || release.attempt === 0) return cancelNow(draft, d);
+  if (release === undefined || release.attempt === 0) return atOnce(draft, d);
   if (d.cancel_requested_at !== null) return;
   draft.task({ id: release.id, attempt: release.attempt, requestCancel: true });
   draft.set(d, { cancel_requested_at: draft.facts.now });
-  draft.addLine(
-    d,
-    'cancel_requested',
-    'cancellation requested; waiting until the release command has stopped',
-  );
+  draft.addLine(d, 'cancel_requested', `${why}; waiting until the release command has stopped`);
+}
+
+function builtStopped(draft: Draft, d: DeploymentRecord): void {
+  cancelBuilt(draft, d, 'the project was stopped', projectStopped);
+}
+
+function builtDeleted(draft: Draft, d: DeploymentRecord): void {
+  cancelBuilt(draft, d, 'the project is being deleted', projectDeleted);
 }
 
 /**

@@ -2,6 +2,7 @@
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import { isStopFirst } from '../domain/data/volumes.ts';
 import { type InstanceRecord, isWanted, replacementOf } from '../domain/deployments/instance.ts';
+import type { RunOnNode, RunStore } from '../domain/runs/run-store.ts';
 import { plainWaitText, waitReasonOf } from '../domain/deployments/wait-reason.ts';
 import type { FlowStores } from './flow-stores.ts';
 import type { MovingInstances, Remaining, Rest } from './drain.ts';
@@ -25,19 +26,25 @@ const DROPPED =
 export type DrainStores = Pick<
   FlowStores,
   'deployments' | 'instances' | 'volumes' | 'projects' | 'tasks'
->;
+> & { runs: Pick<RunStore, 'onNode'> };
 type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
  * Returns the deployments that still run on the node or have volumes there. `arriving`: a
  * deployment to the node is in progress, or an instance drains there. A stopped project without
- * volumes is not included: its container stays on the node.
+ * volumes is not included: its container stays on the node. `runs`: the commands that still work
+ * there.
  */
 export async function readDrainState(
   stores: DrainStores,
   node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
-): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
+): Promise<{
+  remaining: Remaining[];
+  arriving: boolean;
+  dropped: string[];
+  runs: RunOnNode[];
+}> {
   const there = (await deploymentsOn(stores, node.id, isWanted)).filter(
     (d) => d.status === 'running',
   );
@@ -85,6 +92,7 @@ export async function readDrainState(
           (one.state === 'starting' && inProgress.some((d) => d.id === one.deployment_id)),
       ),
     dropped,
+    runs: await stores.runs.onNode(node.id),
   };
 }
 

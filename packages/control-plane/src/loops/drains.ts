@@ -45,9 +45,15 @@ async function drainOne(
   signal: AbortSignal,
 ): Promise<void> {
   const { unmanaged, nodes, driver, now, log } = deps;
-  const { remaining, arriving, dropped } = await readDrainState(deps, { id, deleting_at }, drain);
+  const { remaining, arriving, dropped, runs } = await readDrainState(
+    deps,
+    { id, deleting_at },
+    drain,
+  );
   const isUsed =
-    arriving || (remaining.length === 0 && (await unmanaged.left({ nodes: [id] })).length > 0);
+    arriving ||
+    runs.length > 0 ||
+    (remaining.length === 0 && (await unmanaged.left({ nodes: [id] })).length > 0);
   const step = drainStep(drain, remaining, isUsed, now(), driver.newId());
   for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal }))
     last.set(id, project);

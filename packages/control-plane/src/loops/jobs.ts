@@ -28,8 +28,7 @@ export type Deps = {
 
 export const jobs = (deps: Deps) => {
   let lastRoundAt = Number.POSITIVE_INFINITY;
-  /** Jobs whose stored schedule is not valid, each with its last change: one log line for each. */
-  const invalid = new Map<string, number>();
+  const invalid: Invalid = new Map();
   return async (signal: AbortSignal): Promise<void> => {
     const now = deps.now();
     // After a start, and after the machine's clock was set back, the next times can be too late.
@@ -41,13 +40,10 @@ export const jobs = (deps: Deps) => {
     for (const job of due) {
       if (signal.aborted) return;
       const parsed = scheduleOf(job.schedule, job.timezone);
-      // It was valid when it was stored; the data of time zones changes with the version of Node.
-      if ('problem' in parsed) {
-        tellInvalid(deps, invalid, job, parsed.problem.message);
-        continue;
-      }
       try {
-        await startDue(deps, job, parsed.schedule, now);
+        // It was valid when it was stored; the data of time zones changes with the version of Node.
+        if ('problem' in parsed) await tellInvalid(deps, invalid, job, parsed.problem.message);
+        else await startDue(deps, job, parsed.schedule, now);
       } catch (err) {
         // Continue with the other jobs. The next round tries again.
         deps.log.error({ err, job: job.name, project: job.project_id }, 'job failed; will retry');
@@ -56,21 +52,40 @@ export const jobs = (deps: Deps) => {
   };
 };
 
-/** Logs a wrong schedule once, and again after a change of the job. */
-function tellInvalid(
-  { log }: Deps,
-  invalid: Map<string, number>,
+/** Jobs whose stored schedule is not valid, each as of its last change. */
+type Invalid = Map<string, { updatedAt: number; isRecorded: boolean }>;
+
+/**
+ * Logs a wrong schedule once, and again after a change of the job. Its next time gets a record that
+ * says why it does not run, and stays: nobody can say which times follow.
+ */
+async function tellInvalid(
+  deps: Deps,
+  invalid: Invalid,
   job: JobRecord,
   problem: string,
-): void {
-  const key = `${job.project_id}/${job.name}`;
-  if (invalid.get(key) === job.updated_at) return;
-  invalid.set(key, job.updated_at);
-  log.error(
-    { job: job.name, project: job.project_id, schedule: job.schedule, problem },
-    'job does not run: its schedule is not valid any more; change the schedule or the time zone',
-  );
+): Promise<void> {
+  const { name, project_id, schedule, timezone, updated_at, next_at } = job;
+  const key = `${project_id}/${name}`;
+  if (invalid.get(key)?.updatedAt !== updated_at) {
+    invalid.set(key, { updatedAt: updated_at, isRecorded: false });
+    deps.log.error(
+      { job: name, project: project_id, schedule, timezone, problem },
+      'job does not run: its schedule is not valid any more; change the schedule or the time zone',
+    );
+  }
+  if (next_at === null || next_at > deps.now() || invalid.get(key)?.isRecorded !== false) return;
+  const deadline = (await deps.uptime.now()).at + deps.limits.queueMs;
+  const run = runOfJob(job, { id: deps.driver.newId(), scheduledFor: next_at, by: null, deadline });
+  const not = { status: 'missed', reason: invalidText(job, problem) } as const;
+  await deps.jobs.due(job, { from: next_at, next: next_at }, [{ ...run, not }], deps.now());
+  invalid.set(key, { updatedAt: updated_at, isRecorded: true });
+  deps.changes.notify('work');
 }
+
+const invalidText = ({ schedule, timezone }: JobRecord, problem: string): string =>
+  `the job does not run from this time on, because its schedule ${schedule} in the time zone ` +
+  `${timezone} is not valid any more: ${problem}; change the schedule or the time zone`;
 
 async function startDue(
   deps: Deps,

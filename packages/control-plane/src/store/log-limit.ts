@@ -1,23 +1,23 @@
 /**
- * Keeps the total size of all logs below KEEP_LOG_BYTES. Removes first the log of the oldest
- * finished deployment of the largest project, and last the logs of each project's newest
- * deployments. Live deployments keep their logs.
+ * Keeps the total size of all logs below KEEP_LOG_BYTES: those of deployments, and the output of
+ * runs. Removes first the log of the oldest finished deployment or run of the project with the
+ * largest logs of this kind, and last the logs of each project's newest deployments and runs. Live
+ * deployments and open runs keep their logs.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { ExpressionBuilder } from 'kysely';
 import type { Database } from './engine/database.ts';
 import type { Tables } from './engine/tables.ts';
 import { removeLog } from './log-removal.ts';
+import { outputByProject, removeOldestOutput } from './run-output-limit.ts';
+import { LINE_BYTES } from './line-bytes.ts';
 import type { FirstProtected } from './first-protected.ts';
 
 const HEADS_PER_STEP = 500;
 /** Page size; larger than the number of a project's live deployments. */
 const PAGE_SIZE = 5;
-/**
- * Bytes of a line's row and index entry, without its text. Measured: 115 on SQLite, 180 on
- * PostgreSQL.
- */
-const LINE_BYTES = 180;
+/** Prefix of the keys of projects whose runs are meant. Ids of projects do not contain it. */
+const RUNS = 'runs:';
 
 type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: number };
 const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
@@ -45,6 +45,7 @@ export async function* limitLogs(
   }: { limit: number; firstProtected: FirstProtected; now: () => number },
 ): AsyncGenerator<void, number, void> {
   const sizes = yield* sizesByProject(db, now);
+  for (const [projectId, size] of yield* outputByProject(db)) sizes.set(RUNS + projectId, size);
   let total = 0;
   for (const size of sizes.values()) total += size;
   let removed = 0;
@@ -52,8 +53,21 @@ export async function* limitLogs(
     const giving = new Map(sizes);
     const from = new Map<string, number>();
     while (total > limit) {
-      const projectId = largest(giving);
-      if (projectId === null) break;
+      const key = largest(giving);
+      if (key === null) break;
+      if (key.startsWith(RUNS)) {
+        const freed = yield* removeOldestOutput(db, key.slice(RUNS.length), alsoNewest, now());
+        if (freed === null) giving.delete(key);
+        else {
+          total -= freed;
+          removed++;
+          const sizeAfter = (giving.get(key) ?? 0) - freed;
+          giving.set(key, sizeAfter);
+          sizes.set(key, sizeAfter);
+        }
+        continue;
+      }
+      const projectId = key;
       const before = alsoNewest ? Number.MAX_SAFE_INTEGER : await firstProtected(projectId);
       const oldest = await oldestLog(db, projectId, from.get(projectId) ?? 0, before);
       if (oldest === undefined) {

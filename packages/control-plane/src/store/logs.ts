@@ -55,11 +55,33 @@ export const createLogStore = (db: Database, bounds: LogBounds = LOG_BOUNDS): Lo
       // reuses old line numbers.
       if (deployment.log_removed_at !== null) return 0;
       const batch = { source, lines, now };
-      return (await appendLines(tx, DEPLOYMENT_LOGS, deploymentId, batch, bounds)).length;
+      const stored = await appendLines(tx, DEPLOYMENT_LOGS, deploymentId, batch, bounds);
+      const until = source.keepsTime === true ? lastOutputTime(stored) : undefined;
+      if (until !== undefined)
+        await tx
+          .updateTable('log_marks')
+          .set({ logged_until: until })
+          .where('task_id', '=', source.task_id)
+          .where('attempt', '=', source.attempt)
+          .execute();
+      return stored.length;
     });
+  },
+  async loggedUntil(deploymentId) {
+    // The engine writes all times in UTC and with the same length.
+    const row = await db.kysely
+      .selectFrom('log_marks')
+      .select((eb) => eb.fn.max('logged_until').as('until'))
+      .where('deployment_id', '=', deploymentId)
+      .executeTakeFirst();
+    return row?.until ?? null;
   },
   read: (deploymentId, after, limit) => readLines(db, DEPLOYMENT_LOGS, deploymentId, after, limit),
 });
+
+/** Returns the engine's time of the last line that a command printed. */
+export const lastOutputTime = (lines: readonly LogLineIn[]): string | undefined =>
+  lines.findLast(({ stream, at }) => stream !== 'system' && at !== undefined)?.at;
 
 /** Appends the lines that this attempt has not sent before, and returns them. */
 export async function appendLines(

@@ -20,12 +20,13 @@ import {
   type RunEnd,
   type RunFilter,
   type RunOffer,
+  type RunOnNode,
   type RunRecord,
   type RunStore,
 } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
-import { appendLines, type LogTables, readLines } from './logs.ts';
+import { appendLines, lastOutputTime, type LogTables, readLines } from './logs.ts';
 import { newestFirst } from './pages.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
 import { guardedOf } from './rows/project.ts';
@@ -62,6 +63,7 @@ export function createRunStore(db: Database): RunStore {
     projectOf: (id) => projectOfRun(db, id),
     list: (projectId, filter, page) => listRuns(db, projectId, filter, page),
     open: () => openRuns(db),
+    onNode: (nodeId) => runsOnNode(db, nodeId),
     offer: (offer, now) => offerRun(db, offer, now),
     setReason: (id, reason) => setRunReason(db, id, reason),
     cancel: (id, reason, now) => cancelRun(db, id, reason, now),
@@ -152,6 +154,32 @@ async function openRuns(db: Database): Promise<RunRecord[]> {
     .orderBy('id')
     .execute();
   return rows.map(runOf);
+}
+
+async function runsOnNode({ kysely }: Database, nodeId: string): Promise<RunOnNode[]> {
+  const rows = await kysely
+    .selectFrom('tasks')
+    .leftJoin('runs', 'runs.task_id', 'tasks.id')
+    .select(['payload', 'tasks.created_at', 'runs.id', 'tasks.deployment_id'])
+    .select('runs.deployment_id as deployment_of_run')
+    .where('tasks.node_id', '=', nodeId)
+    .where('tasks.finished_at', 'is', null)
+    .where(isRun)
+    .orderBy('tasks.created_at')
+    .orderBy('tasks.id')
+    .execute();
+  return rows.map((row) => {
+    const { project_id, project, command, timeout_seconds } = JSON.parse(row.payload) as RunPayload;
+    return {
+      project_id,
+      project,
+      command,
+      timeout_seconds,
+      run_id: row.id,
+      deployment_id: row.deployment_id ?? row.deployment_of_run ?? '',
+      created_at: row.created_at,
+    };
+  });
 }
 
 function offerRun(
@@ -451,9 +479,9 @@ function appendRunLog(
     const run = await tx.selectFrom('runs').select('id').where('id', '=', runId).executeTakeFirst();
     if (run === undefined) throw new DomainError('not_found', noRun(runId));
     const stored = await appendLines(tx, RUN_LOGS, runId, batch);
-    const last = stored.findLast(({ stream, at }) => stream !== 'system' && at !== undefined);
-    if (last?.at !== undefined)
-      await tx.updateTable('runs').set({ logged_until: last.at }).where('id', '=', runId).execute();
+    const logged_until = lastOutputTime(stored);
+    if (logged_until !== undefined)
+      await tx.updateTable('runs').set({ logged_until }).where('id', '=', runId).execute();
     return stored.length;
   });
 }

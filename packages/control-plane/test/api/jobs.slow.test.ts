@@ -196,7 +196,7 @@ describe('a time that cannot run has a record that says why', () => {
   });
 });
 
-it('a stored schedule that is not valid any more gives one log line, and the others run', async () => {
+it('a stored schedule that is not valid any more gives one log line and one record, and the others run', async () => {
   await world.live(project);
   await minutely();
   await create({ name: 'other', schedule: '* * * * *', command: ['x'] });
@@ -215,6 +215,21 @@ it('a stored schedule that is not valid any more gives one log line, and the oth
   expect(await statuses()).toEqual(['succeeded', 'succeeded', 'succeeded']);
   const told = (): unknown[] => lines.map((line): unknown => JSON.parse(line));
   expect(told()).toMatchObject([{ job: 'other', schedule: '* * * * *' }]);
+  const shown = await api.call('getJob', named('other'));
+  expect(shown.json).toMatchObject({
+    next_runs: [],
+    last_run: {
+      status: 'missed',
+      reason: expect.stringMatching(
+        /does not run from this time on.*Mars\/Olympus is not valid any more: .*; change/,
+      ) as unknown,
+    },
+  });
+  const records = await api.call('projectRuns', {
+    params: { id: project },
+    query: { job: 'other' },
+  });
+  expect(records.json['items']).toHaveLength(1);
   // A change that does not mend it is told again.
   await api.stores.jobs.change(project, 'other', { ...broken, updated_at: now() + 1 });
   await round();

@@ -5,7 +5,7 @@ import { describe, expect, it, test } from 'vitest';
 import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
-import { advance, request } from '../../src/flow/deployment.ts';
+import { advance, request, stop } from '../../src/flow/deployment.ts';
 import {
   builder,
   changeOf,
@@ -208,5 +208,34 @@ describe('a cancellation', () => {
       const facts_ = facts({ live: [old(), asked], nodes, tasks: [release({ attempt: 1 })] });
       expect(stateOf(advance(asked, event, facts_), 'd2')).toBe('cancelled');
     }
+  });
+});
+
+describe.each([
+  ['a stop', 'the project was stopped'],
+  ['a deletion', 'the project is being deleted'],
+] as const)('%s of the project', (what, why) => {
+  const ends = (d: DeploymentRecord, task: TaskRecord): Plan => {
+    const facts_ = facts({ live: [old(), d], nodes, tasks: [task] });
+    return what === 'a stop'
+      ? stop('ann@example.com', facts_)
+      : advance(d, { type: 'project_deleted' }, facts_);
+  };
+
+  it('ends a deployment whose command no agent has begun', () => {
+    const plan = ends(next, release({ attempt: 0 }));
+    expect(stateOf(plan, 'd2')).toBe('cancelled');
+    expect(plan.changeTasks).toMatchObject([{ id: 't1', end: 'cancelled' }]);
+  });
+
+  it('lets the command end with its grace, once, and the deployment ends with it', () => {
+    const plan = ends(next, release({ attempt: 1 }));
+    expect(stateOf(plan, 'd2')).toBeNull();
+    expect(plan.changeTasks).toMatchObject([{ id: 't1', requestCancel: true }]);
+    expect(JSON.stringify(plan.storyLines)).toContain(
+      `${why}; waiting until the release command has stopped`,
+    );
+    const asked = { ...next, cancel_requested_at: NOW };
+    expect(ends(asked, release({ attempt: 1 })).changeTasks).toEqual([]);
   });
 });

@@ -70,6 +70,7 @@ function drainOf(count: number, begins = false, finishedAt: number | null = null
       getMany: read(() => projects),
     },
     tasks: { moving: read(() => new Set()) },
+    runs: { onNode: read(() => []) },
     unmanaged: { left: read(() => []) },
   };
   const moveVolumes = (id: string): Promise<boolean> => {
@@ -134,7 +135,10 @@ test('of a deployment with several instances, the drain moves those on the node,
   } as InstanceRecord;
   const record: NodeRecord = { ...node({ id: 'n1' }), drain: newDrain(NOW - 9) };
   const asked: unknown[] = [];
-  const stepWith = async (instances: InstanceRecord[]): Promise<DrainRecord | null> => {
+  const stepWith = async (
+    instances: InstanceRecord[],
+    runs: unknown[] = [],
+  ): Promise<DrainRecord | null> => {
     let drain: DrainRecord | null = null;
     const onNode = instances.filter(({ node_id }) => node_id === 'n1');
     await drains({
@@ -149,6 +153,7 @@ test('of a deployment with several instances, the drain moves those on the node,
       },
       instances: { onNode: async () => onNode, ofDeployments: async () => instances },
       volumes: { onNode: async () => [] },
+      runs: { onNode: async () => runs },
       unmanaged: { left: async () => [] },
       driver: {
         advance: async (...given: unknown[]) => void asked.push(given),
@@ -166,5 +171,6 @@ test('of a deployment with several instances, the drain moves those on the node,
   await stepWith([row, waiting]);
   expect(asked).toHaveLength(1);
   expect(await stepWith([{ ...row, state: 'draining' }])).toBeNull();
+  expect(await stepWith([], [{ run_id: 'r1' }]), 'a command still works there').toBeNull();
   expect(await stepWith([])).toMatchObject({ finished_at: NOW });
 });

@@ -1,7 +1,10 @@
-/** Which runs are kept, and which one is the newest, after the machine's clock was set back. */
+/**
+ * Which runs and which output are kept, and which run is the newest, also after the machine's clock
+ * was set back.
+ */
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
-import { freshPath, NOW, open, projectIn } from './fixtures.ts';
+import { deploymentIn, freshPath, NOW, open, projectIn } from './fixtures.ts';
 
 const HOUR = 3_600_000;
 let stores: AllStores;
@@ -86,4 +89,56 @@ test('a job shows its newest run, and fails only if that has failed', async () =
   await succeed('second');
   expect((await stores.jobs.lastRuns(projectId)).get('report')?.id).toBe('second');
   expect(await stores.jobs.failing()).toEqual([]);
+});
+
+test('the output of old runs counts in KEEP_LOG_BYTES, and goes first', async () => {
+  const printed = { stream: 'stdout' as const, text: 'x'.repeat(1_000) };
+  for (let n = 0; n < 8; n += 1) {
+    await create(`run-${n}`, NOW - n * HOUR, n);
+    const source = { task_id: `task-${n}`, attempt: 1, first: 0 };
+    const lines = Array.from({ length: 300 }, () => printed);
+    await stores.runs.appendLog(`run-${n}`, source, lines, NOW);
+    if (n !== 0) await succeed(`run-${n}`);
+  }
+  const limitTo = async (logBytes: number): Promise<void> => {
+    const pass = await stores.retention.begin(
+      { deployments: 1, ms: 1e12, logBytes },
+      () => NOW + HOUR,
+    );
+    while ((await pass.next()).done !== true);
+  };
+  const kept = async (): Promise<string[]> => {
+    const logs = await Promise.all(
+      [0, 1, 2, 3, 4, 5, 6, 7].map((n) => stores.runs.readLog(`run-${n}`, 0, 1_000)),
+    );
+    return logs.map((lines) => `${lines.length} ${lines[0]?.text.slice(0, 37) ?? ''}`);
+  };
+  const whole = `300 ${'x'.repeat(37)}`;
+  const removed = '1 the output of this run was removed, b';
+  await limitTo(10_000_000);
+  expect(await kept()).toEqual(Array.from({ length: 8 }, () => whole));
+  // Room for six of the eight.
+  await limitTo(6.5 * 300 * 1_180);
+  expect(await kept(), 'run 0 has not ended').toEqual([
+    whole,
+    removed,
+    removed,
+    ...Array.from({ length: 5 }, () => whole),
+  ]);
+  await limitTo(0);
+  expect(await kept()).toEqual([whole, ...Array.from({ length: 7 }, () => removed)]);
+});
+
+test('the time of the last line of a release command is kept, and that of other steps is not', async () => {
+  const { id: deployment } = await deploymentIn(stores, await stores.projects.get(projectId), 'd1');
+  const at = (n: number): string => `2026-11-28T01:00:00.00000000${n}Z`;
+  const out = (n: number) => ({ at: at(n), stream: 'stdout' as const, text: `line ${n}` });
+  const append = (task_id: string, first: number, keepsTime: boolean, n: number) =>
+    stores.logs.append(deployment, { task_id, attempt: 1, first, keepsTime }, [out(n)], NOW);
+  await append('build', 0, false, 9);
+  expect(await stores.logs.loggedUntil(deployment)).toBeNull();
+  await append('release', 0, true, 1);
+  await append('release', 1, true, 2);
+  await append('again', 0, true, 3);
+  expect(await stores.logs.loggedUntil(deployment)).toBe(at(3));
 });

@@ -90,7 +90,7 @@ export type Deps = AccessDeps &
     quarantine: Quarantine;
     readers: Pick<Readers, 'tagOf'>;
     execSessions: Pick<ExecSessions, 'waitingFor'>;
-    logs: Pick<LogStore, 'append'>;
+    logs: Pick<LogStore, 'append' | 'loggedUntil'>;
     runs: Pick<RunStore, 'appendLog' | 'get'>;
     settings: Pick<ApiSettings, 'baseDomain' | 'clean' | 'registry' | 'requireSecrets'>;
     limits: Limits;
@@ -348,10 +348,10 @@ async function agentStart(context: Context, { params, request }: Call<'agentStar
   await context.agents.checkTask(request, params.id);
   const task = await context.tasks.get(params.id);
   // Build the answer before the claim: a claim without an answer would count as an attempt.
-  const [git, delivered, run] = await Promise.all([
+  const [git, delivered, loggedUntil] = await Promise.all([
     context.gitAccess(task),
     context.delivery.forClaim(task),
-    isOwnRun(task) ? context.runs.get(runIdOf(task)) : null,
+    loggedUntilOf(context, task),
   ]);
   const lease = {
     token: randomBytes(32).toString('base64url'),
@@ -375,7 +375,7 @@ async function agentStart(context: Context, { params, request }: Call<'agentStar
     lease_token: claim.lease_token,
     lease_expires_at,
     lease_seconds: context.limits.leaseMs / 1000,
-    ...defined({ git: git ?? undefined, logged_until: run?.logged_until ?? undefined }),
+    ...defined({ git: git ?? undefined, logged_until: loggedUntil ?? undefined }),
     ...delivered?.claim,
   };
 }
@@ -401,7 +401,12 @@ async function agentLogs(deps: Deps, { params, body, request }: Call<'agentLogs'
   await deps.agents.checkTask(request, params.id);
   const task = await deps.tasks.get(params.id);
   checkMayLog(task, requiredToken(request));
-  const source = { task_id: task.id, attempt: task.attempt, first: body.first ?? null };
+  const source = {
+    task_id: task.id,
+    attempt: task.attempt,
+    first: body.first ?? null,
+    keepsTime: task.kind === 'run',
+  };
   if (isOwnRun(task)) {
     const stored = await deps.runs.appendLog(runIdOf(task), source, body.lines, deps.now());
     notifyLogs(deps, task);
@@ -441,6 +446,16 @@ async function agentComplete(context: Context, { params, body, request }: Call<'
 /** A run of a person or a job; the other ones are release commands of deployments. */
 const isOwnRun = ({ kind, deployment_id }: TaskRecord): boolean =>
   kind === 'run' && deployment_id === null;
+
+/** Returns the time of the last line of a command that earlier attempts have sent, or null. */
+async function loggedUntilOf(
+  { runs, logs }: Pick<Deps, 'logs' | 'runs'>,
+  task: TaskRecord,
+): Promise<string | null> {
+  if (isOwnRun(task)) return (await runs.get(runIdOf(task))).logged_until;
+  if (task.kind !== 'run' || task.deployment_id === null) return null;
+  return logs.loggedUntil(task.deployment_id);
+}
 
 /** Step of the log of a deployment. */
 const RELEASE = 'release';

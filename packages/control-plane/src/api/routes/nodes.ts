@@ -147,15 +147,18 @@ async function drainOf(
 ): Promise<NonNullable<Node['drain']>> {
   const unmanaged = { hostname: node.hostname, left: left.filter((c) => c.node_id === node.id) };
   // A finished drain has nothing left to move, and its node takes no work.
-  if (drain.finished_at !== null) return drainView(drain, [], new Map(), unmanaged);
-  const { remaining } = await readDrainState(deps, node, drain);
+  if (drain.finished_at !== null) return drainView(drain, [], new Map(), { unmanaged, runs: [] });
+  const { remaining, runs } = await readDrainState(deps, node, drain);
   const seen = await deps.projects.visible(
-    remaining.map((l) => l.running.project_id),
+    [...remaining.map((l) => l.running.project_id), ...runs.map((run) => run.project_id)],
     access,
   );
   const projects = await deps.projects.getMany([...seen]);
   const shown = remaining.filter((l) => seen.has(l.running.project_id));
-  return drainView(drain, shown, new Map(projects.map((p) => [p.id, p])), unmanaged);
+  return drainView(drain, shown, new Map(projects.map((p) => [p.id, p])), {
+    unmanaged,
+    runs: runs.filter((run) => seen.has(run.project_id)),
+  });
 }
 
 async function view(deps: Deps, node: NodeRecord, access: ProjectAccess): Promise<Node> {

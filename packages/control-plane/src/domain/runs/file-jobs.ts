@@ -25,13 +25,14 @@ export const fileJobsOf = (
   jobs: (config?.jobs ?? []).map((job) => withNext({ ...JOB_DEFAULTS, ...job }, now)),
 });
 
-/** The build was refused if the schedule is wrong; a newer library might refuse it later. */
+/**
+ * The build was refused if the schedule is wrong; a newer library might refuse it later. Then the
+ * next time is now, and gets a record that says so (loops/jobs.ts).
+ */
 function withNext(job: Required<FileJob>, now: number): NewFileJob {
   const parsed = scheduleOf(job.schedule, job.timezone);
-  return {
-    ...job,
-    next_at: job.enabled && 'schedule' in parsed ? parsed.schedule.next(now) : null,
-  };
+  const next = 'schedule' in parsed ? parsed.schedule.next(now) : now;
+  return { ...job, next_at: job.enabled ? next : null };
 }
 
 const TIMES = ['schedule', 'timezone', 'enabled'] as const;

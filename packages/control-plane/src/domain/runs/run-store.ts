@@ -96,6 +96,17 @@ export type RunEnd = {
   error: Failure | null;
 };
 
+/** A command that a node has or will get. `run_id`: null for a release command. */
+export type RunOnNode = Pick<
+  RunPayload,
+  'project_id' | 'project' | 'command' | 'timeout_seconds'
+> & {
+  run_id: string | null;
+  deployment_id: string;
+  /** Time of the offer; the command starts after it. */
+  created_at: number;
+};
+
 /** Error text for a missing run, and for one that the caller cannot see. */
 export const noRun = (id: string): string => `no run has the id ${id}`;
 
@@ -114,6 +125,8 @@ export type RunStore = {
   list(projectId: string, filter: RunFilter, page: Page): Promise<Paged<RunRecord>>;
   /** Returns the runs that have not ended, oldest first by the uptime clock. */
   open(): Promise<RunRecord[]>;
+  /** Returns the open commands of the node, oldest first. */
+  onNode(nodeId: string): Promise<RunOnNode[]>;
   /** Creates the task of a waiting run. Returns false if the run does not wait any more. */
   offer(offer: RunOffer, now: number): Promise<boolean>;
   setReason(id: string, reason: string): Promise<void>;

@@ -569,7 +569,14 @@ export type Tables = {
    */
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that a task attempt has sent. */
-  log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
+  log_marks: {
+    task_id: string;
+    attempt: number;
+    deployment_id: string;
+    next_line: number;
+    /** The engine's time of the last stored line of a release command. */
+    logged_until: string | null;
+  };
   /** Commands with a schedule (domain/runs/job-store.ts). */
   jobs: Columns<JobRecord>;
   /** Commands in containers of their own (domain/runs/run-store.ts). */

@@ -19,7 +19,10 @@ export function DrainPanel({ node }: { node: Node }) {
         </Text>
         <Progress label="Drain" value={(moved / Math.max(1, moved + waiting.length)) * 100} />
         {waiting.map((row) => (
-          <WaitingProject key={`${row.deployment_id} ${row.unmanaged_container ?? ''}`} row={row} />
+          <WaitingProject
+            key={`${row.deployment_id} ${row.unmanaged_container ?? row.run ?? ''}`}
+            row={row}
+          />
         ))}
       </Column>
     </Panel>

@@ -61,6 +61,7 @@ import { configFile } from './0075_config_file.ts';
 import { exec } from './0076_exec.ts';
 import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
+import { releaseLogged } from './0086_release_logged.ts';
 import { processes } from './0079_processes.ts';
 import { scaled } from './0083_scaled.ts';
 import { fileJobs } from './0084_file_jobs.ts';
@@ -125,4 +126,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0079_processes': processes(),
   '0083_scaled': scaled(capabilities),
   '0084_file_jobs': fileJobs(capabilities),
+  '0086_release_logged': releaseLogged(capabilities),
 });
