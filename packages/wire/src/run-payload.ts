@@ -10,6 +10,8 @@ import { VolumeMounts } from './volume.ts';
 
 /** Capability of an agent that can run commands in containers of their own. */
 export const CAN_RUN = 'runs';
+/** Capability of an agent that can send a person's standard input to the command of a run. */
+export const CAN_RUN_INPUT = 'run-input';
 
 /** Limits of a command: number of words, and length of one word in characters. */
 export const MAX_COMMAND_WORDS = 100;
@@ -49,6 +51,13 @@ export const RunPayload = Type.Object({
       description:
         'true: an earlier task of this run was claimed, so its command might have started; the ' +
         'agent goes on with its container',
+    }),
+  ),
+  stdin: Type.Optional(
+    Type.Boolean({
+      description:
+        'true: the command starts when a session with its standard input is there; the session ' +
+        'comes as an exec session does',
     }),
   ),
   timeout_seconds: Type.Integer({

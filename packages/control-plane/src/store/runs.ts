@@ -50,6 +50,7 @@ const ENCODED: Encoded<RunRecord> = {
   env: 'json',
   env_names: 'json',
   losses: 'json',
+  stdin: 'flag',
   error: 'json',
 };
 export const runOf = (row: Row<'runs'>): RunRecord => decodeRow<RunRecord>(row, ENCODED);
