@@ -123,8 +123,8 @@ async function createTicket(
 }
 
 /**
- * Gives the person of a run a ticket for its standard input. It requires the right to start runs and
- * neither ALLOW_EXEC nor `allow_exec`: the input of your own command gives no more rights.
+ * Gives the person of a run a ticket for its standard input. It requires the right to start runs, and
+ * neither ALLOW_EXEC nor `allow_exec`: a person could put the same bytes into the command itself.
  */
 async function runInput(deps: Deps, call: Call<'runInput'>): Promise<ExecTicket> {
   const { user, request } = call;

@@ -53,7 +53,7 @@ export function checkSession(
   role: Role,
 ): void {
   if (kind !== 'input') return checkExec(project, role);
-  // Whoever may start the run may send its input, which gives no more rights.
+  // The right to start a run includes its input.
   if (role === 'viewer')
     throw new DomainError('forbidden', 'the input of a run requires the role developer or admin');
 }
