@@ -76,3 +76,7 @@ export type RunPayload = Static<typeof RunPayload>;
  * code. 127: the program does not exist in the image.
  */
 export type RunResult = { exit_code: number; out_of_memory: boolean };
+
+/** Returns whether a process can end with this code. An agent can send any value. */
+export const isExitCode = (code: unknown): code is number =>
+  Number.isInteger(code) && (code as number) >= 0 && (code as number) <= 255;
