@@ -90,16 +90,19 @@ type Round = {
 };
 
 /**
- * Runs of one job never overlap. Runs that ended in this round are still in the list, which is in
- * the order of the uptime clock.
+ * Runs of one job never overlap: the list is in the order of the uptime clock, and a run that has a
+ * task comes first. Runs that ended in this round are still in the list.
  */
-const waitsForEarlier = (run: RunRecord, open: readonly RunRecord[]): boolean =>
-  open
-    .slice(
-      0,
-      open.findIndex(({ id }) => id === run.id),
-    )
-    .some(({ job, project_id }) => job === run.job && project_id === run.project_id);
+function waitsForEarlier(run: RunRecord, open: readonly RunRecord[]): boolean {
+  const place = open.findIndex(({ id }) => id === run.id);
+  return open.some(
+    ({ id, job, project_id, task_id }, at) =>
+      job === run.job &&
+      project_id === run.project_id &&
+      id !== run.id &&
+      (at < place || task_id !== null),
+  );
+}
 
 async function wait(deps: Deps, run: RunRecord, reason: string): Promise<void> {
   if (run.reason === reason) return;

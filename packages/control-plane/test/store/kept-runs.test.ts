@@ -31,6 +31,7 @@ const create = (id: string, wall: number, uptime: number, job: string | null = n
       cpus: null,
       retries: 0,
       created_by: null,
+      stdin: false,
       queue_deadline_at: uptime,
     },
     wall,

@@ -64,6 +64,7 @@ import { releaseCommand } from './0078_release_command.ts';
 import { releaseLogged } from './0086_release_logged.ts';
 import { processes } from './0079_processes.ts';
 import { scaled } from './0083_scaled.ts';
+import { runInput } from './0085_run_input.ts';
 import { fileJobs } from './0084_file_jobs.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -126,5 +127,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0079_processes': processes(),
   '0083_scaled': scaled(capabilities),
   '0084_file_jobs': fileJobs(capabilities),
+  '0085_run_input': runInput(),
   '0086_release_logged': releaseLogged(capabilities),
 });
