@@ -34,6 +34,7 @@ describe('schedules', () => {
     ['* * * * *', 'every minute'],
     ['7 * * * *', 'every hour at minute 7'],
     ['@daily', 'every day at 00:00'],
+    ['constructor', null],
     // 7 does not divide an hour: the last pause is shorter.
     ['*/7 * * * *', null],
     ['0 6 1 * MON', null],

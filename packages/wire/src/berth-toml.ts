@@ -162,7 +162,9 @@ export function parseBerthToml(text: string): ParsedToml {
   const lineOf = linesIn(text);
   const deep = tooDeep(document);
   if (deep !== null) return { problems: [{ line: lineOf(deep), key: deep[0] ?? '', ...TOO_DEEP }] };
-  const problems = [...schemaProblems(document), ...nulProblems(document)]
+  const ofSchema = schemaProblems(document);
+  const dates = dateProblems(document, new Set(ofSchema.map(({ path }) => path.join('.'))));
+  const problems = [...ofSchema, ...dates, ...nulProblems(document)]
     .slice(0, MAX_PROBLEMS)
     .map(({ path, ...problem }) => ({ ...problem, line: lineOf(path), key: fieldName(path) }));
   if (problems.length > 0)
@@ -273,17 +275,39 @@ function schemaProblems(document: Record<string, unknown>): AtPath[] {
     if (keyword === 'boolean')
       return [{ path, ...unknownKey(path.slice(0, -1), path.at(-1) ?? '') }];
     if (keyword === 'additionalProperties') return [];
-    if (keyword === 'required') return [{ path, rule: 'required', message: missingText(params) }];
     const value = path.reduce<unknown>(
       (at, part) => (at as Record<string, unknown>)[part],
       document,
     );
+    if (keyword === 'required')
+      return value instanceof TomlDate
+        ? []
+        : [{ path, rule: 'required', message: missingText(params) }];
     if (value instanceof TomlDate && keyword === 'type')
       return [
         { path, rule: 'type', message: `${ruleText({ keyword, params }).message}, not a date` },
       ];
     return [{ path, ...ruleText({ keyword, params, message }) }];
   });
+}
+
+/**
+ * A date is an object without properties, so the schema takes it for an empty table: no setting is
+ * a date. `reported`: paths that have a problem already.
+ */
+function dateProblems(
+  value: unknown,
+  reported: ReadonlySet<string>,
+  path: string[] = [],
+): AtPath[] {
+  if (value instanceof TomlDate)
+    return reported.has(path.join('.'))
+      ? []
+      : [{ path, rule: 'type', message: 'must be an object, not a date' }];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, inner]) =>
+    dateProblems(inner, reported, [...path, name]),
+  );
 }
 
 const missingText = (params: object): string =>

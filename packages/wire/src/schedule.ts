@@ -8,12 +8,13 @@
 import { Cron } from 'croner';
 import type { BrokenRule } from './field-rules.ts';
 
-const NAMES: Readonly<Record<string, string>> = {
-  '@hourly': '0 * * * *',
-  '@daily': '0 0 * * *',
-  '@weekly': '0 0 * * 0',
-  '@monthly': '0 0 1 * *',
-};
+/** A map: a property of an object would also be found by `constructor`. */
+const NAMES: ReadonlyMap<string, string> = new Map([
+  ['@hourly', '0 * * * *'],
+  ['@daily', '0 0 * * *'],
+  ['@weekly', '0 0 * * 0'],
+  ['@monthly', '0 0 1 * *'],
+]);
 const MONTHS = 'JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC';
 const DAYS = 'SUN|MON|TUE|WED|THU|FRI|SAT';
 /** One field: numbers, `*`, ranges, steps and lists; the last two also take names. */
@@ -52,7 +53,7 @@ export function scheduleOf(
         message: 'must be an IANA time zone such as Europe/Berlin or UTC',
       },
     };
-  const pattern = NAMES[text.trim().toLowerCase()] ?? text.trim();
+  const pattern = NAMES.get(text.trim().toLowerCase()) ?? text.trim();
   const problem = patternProblem(pattern);
   if (problem !== null) return { problem: scheduleProblem('cron', problem) };
   try {
@@ -78,7 +79,7 @@ const scheduleProblem = (rule: string, what: string): BrokenRule => ({
 
 function patternProblem(pattern: string): string | null {
   if (pattern.startsWith('@'))
-    return `${pattern} is not known: the names are ${Object.keys(NAMES).join(', ')}`;
+    return `${pattern} is not known: the names are ${[...NAMES.keys()].join(', ')}`;
   const fields = pattern.split(/\s+/);
   if (fields.length !== FIELDS.length) return `has ${fields.length} fields`;
   const wrong = fields.findIndex((field, i) => FIELDS[i]?.test(field) !== true);

@@ -30,6 +30,9 @@ describe('refused', () => {
     ['0 0 30 2 *', 'never', 'never comes'],
     ['0 0 31 4,6 *', 'never', 'never comes'],
     ['', 'cron', 'has 1 fields'],
+    // Words that each object of JavaScript has.
+    ['constructor', 'cron', 'has 1 fields'],
+    ['__proto__', 'cron', 'has 1 fields'],
   ])('%s: %s, %s', (text, rule, part) => {
     expect(problem(text)).toMatchObject({ field: 'schedule', rule });
     expect(problem(text)?.message).toContain(part);

@@ -237,8 +237,8 @@ function RunningLead({ project, deployment }: RunningLeadProps) {
   const isTold = health?.status === 'degraded' && serving !== null;
   return (
     <span>
-      {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}:
-      {project.url === null ? 'runs' : 'serves'} <strong>{commitText(deployment)}</strong>
+      {health === null ? <Status mark="ok">running</Status> : <HealthStatus health={health} />}
+      {project.url === null ? ': runs' : ': serves'} <strong>{commitText(deployment)}</strong>
       {serving !== null && ` from ${serving}, the first one on`}
       {node_id !== null && (
         <>

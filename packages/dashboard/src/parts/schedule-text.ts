@@ -1,11 +1,11 @@
 /** Schedules of jobs in words, and their times in the time zone of the job. */
 
-const NAMED: Readonly<Record<string, string>> = {
-  '@hourly': 'every hour',
-  '@daily': 'every day at 00:00',
-  '@weekly': 'Sundays at 00:00',
-  '@monthly': 'on the 1st of each month at 00:00',
-};
+const NAMED: ReadonlyMap<string, string> = new Map([
+  ['@hourly', 'every hour'],
+  ['@daily', 'every day at 00:00'],
+  ['@weekly', 'Sundays at 00:00'],
+  ['@monthly', 'on the 1st of each month at 00:00'],
+]);
 const DAYS = [
   'Sundays',
   'Mondays',
@@ -30,7 +30,7 @@ function daysText(day: string, month: string, weekday: string): string | null {
 
 /** Describes a common schedule in words. Returns null for another one: the page shows its pattern. */
 export function scheduleText(schedule: string): string | null {
-  const named = NAMED[schedule.trim()];
+  const named = NAMED.get(schedule.trim());
   if (named !== undefined) return named;
   const [minute = '', hour = '', day = '', month = '', weekday = ''] = schedule.trim().split(/\s+/);
   const days = daysText(day, month, weekday);

@@ -10,6 +10,7 @@ import {
   type EndMessage,
   execMessage,
 } from '@berth/wire/exec';
+import { isExitCode } from '@berth/wire/run-payload';
 import type { RawData, WebSocket } from 'ws';
 
 export type Relay = {
@@ -126,8 +127,13 @@ function fromAgent(state: State, data: RawData, isBinary: boolean): void {
     state.unconfirmed = Math.max(0, state.unconfirmed - bytes);
     return pass(agent, client, JSON.stringify({ type: 'taken', bytes }), false);
   }
-  if (message?.type === 'exit' && Number.isInteger(message['code']))
-    return end(state, { type: 'exit', code: message['code'] as number });
+  if (message?.type === 'exit')
+    return end(
+      state,
+      isExitCode(message['code'])
+        ? { type: 'exit', code: message['code'] }
+        : { type: 'error', message: 'the agent reported no valid exit code' },
+    );
   if (message?.type === 'error')
     return end(state, { type: 'error', message: String(message['message']).slice(0, 1_000) });
 }

@@ -29,19 +29,19 @@ const EVENT_HEADERS: Record<Forge, readonly string[]> = {
 };
 
 /** Names of the forges for events. An event that is not listed keeps its own name. */
-const EVENTS: Record<string, Received['event']> = {
-  push: 'push',
-  ping: 'ping',
-  pull_request: 'merge request',
-  pull_request_review: 'merge request',
-  create: 'create',
-  'push hook': 'push',
-  'tag push hook': 'tag',
-  'merge request hook': 'merge request',
-  'repo:push': 'push',
-  'repo:refs_changed': 'push',
-  'diagnostics:ping': 'ping',
-};
+const EVENTS: ReadonlyMap<string, Received['event']> = new Map([
+  ['push', 'push'],
+  ['ping', 'ping'],
+  ['pull_request', 'merge request'],
+  ['pull_request_review', 'merge request'],
+  ['create', 'create'],
+  ['push hook', 'push'],
+  ['tag push hook', 'tag'],
+  ['merge request hook', 'merge request'],
+  ['repo:push', 'push'],
+  ['repo:refs_changed', 'push'],
+  ['diagnostics:ping', 'ping'],
+]);
 
 export function forgeIdOf(forge: Forge, headers: IncomingHttpHeaders): string | null {
   const id = firstOf(headers, ID_HEADERS[forge]);
@@ -54,7 +54,7 @@ export function eventOf(forge: Forge, headers: IncomingHttpHeaders): Received['e
     firstOf(headers, EVENT_HEADERS[forge])
       ?.replaceAll(/[^ -~]/g, '')
       .slice(0, MAX_EVENT) ?? '';
-  const event = EVENTS[name.toLowerCase()];
+  const event = EVENTS.get(name.toLowerCase());
   if (event !== undefined) return event;
   if (/^pullrequest:|^pr:/.test(name)) return 'merge request';
   if (name !== '') return name;

@@ -11,20 +11,20 @@ export const LEFT_OUT = 'left_out';
  * line instead of adding it. `words`: a line repeats if its text is equal; `kind`: if its kind is
  * equal, because the text always differs. All other kinds occur a bounded number of times.
  */
-const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
-  waiting: 'words',
-  health: 'words',
-  port_changed: 'kind',
-  dataset: 'words',
-  stopped_first: 'words',
-  started_again: 'words',
-  killed: 'words',
-  stopped: 'words',
-  retire_done: 'words',
-  retire_failed: 'words',
-  retire_lost: 'words',
-};
-export const repeats = (kind: string): 'words' | 'kind' | null => REPEATS[kind] ?? null;
+const REPEATS: ReadonlyMap<string, 'words' | 'kind'> = new Map([
+  ['waiting', 'words'],
+  ['health', 'words'],
+  ['port_changed', 'kind'],
+  ['dataset', 'words'],
+  ['stopped_first', 'words'],
+  ['started_again', 'words'],
+  ['killed', 'words'],
+  ['stopped', 'words'],
+  ['retire_done', 'words'],
+  ['retire_failed', 'words'],
+  ['retire_lost', 'words'],
+]);
+export const repeats = (kind: string): 'words' | 'kind' | null => REPEATS.get(kind) ?? null;
 
 export const leftOut = (lines: number): string =>
   `${lines} ${lines === 1 ? 'line is' : 'lines are'} omitted here`;
