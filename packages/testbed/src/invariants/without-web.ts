@@ -35,8 +35,9 @@ function checkPages(facts: HistoryFacts, at: number): void {
       broken(
         'page-without-web',
         at,
-        `project ${project}: ${deployment} has no web, and ${proxy} sends requests to ` +
-          `${address ?? 'nobody, without a page'}`,
+        `project ${project}: ${deployment} has no web, and ${proxy} sends requests to ${
+          address ?? 'nobody, without a page'
+        }`,
       );
     }
     // Only a person removes what a contract-only agent started.
@@ -55,12 +56,12 @@ function checkPages(facts: HistoryFacts, at: number): void {
 
 /** A version is read as running only if an agent has reported that each of its processes started. */
 function checkStarted({ all, broken, reads }: HistoryFacts): void {
-  const known = groupBy(all('moved'), (e) => e.deployment);
+  const moves = groupBy(all('moved'), (e) => e.deployment);
   for (const [deployment, ofDeployment] of reads) {
     const read = ofDeployment.find((e) => e.state === 'running' && e.without_web !== undefined);
     if (read === undefined) continue;
     const { project, at, without_web = {} } = read;
-    const since = known.get(deployment)?.[0]?.at ?? 0;
+    const since = moves.get(deployment)?.[0]?.at ?? 0;
     for (const [process, replace] of Object.entries(without_web)) {
       const hasStarted = all('reporting').some(
         (e) =>
