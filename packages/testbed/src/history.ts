@@ -102,7 +102,7 @@ export type Happening =
       deployment: string;
       state: string;
       node: string | null;
-      /** Of a version without `web`: its processes, and how each is replaced. */
+      /** The processes of a version without `web`, and how each is replaced. */
       without_web?: Record<string, 'rolling' | 'recreate'>;
     })
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
