@@ -2,7 +2,7 @@
  * Bugs planted at the seams, to prove that the checker finds them (plants.slow.test.ts). Each is a
  * mistake that a change of the control plane could make; `none` is the unchanged control plane.
  */
-import { hasWeb, type Process } from '@berth/wire/project';
+import type { Process } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { BuiltConfig, ConfigSource } from '../../src/domain/routes/configuration.ts';
@@ -723,61 +723,6 @@ export const PLANTS = {
         return { ...facts, project: { ...facts.project, processes: all } };
       });
     },
-  },
-
-  /** Publishes the page of a version without `web` as if a container were there. */
-  'page with a server': {
-    ...NONE,
-    stores: (stores) =>
-      withCommit(stores, (plan) => {
-        if (plan.route === null || !('set' in plan.route)) return plan;
-        const { stopped: _, ...set } = plan.route.set;
-        return set.host_port === 0 ? { ...plan, route: { set } } : plan;
-      }),
-  },
-
-  /** Leaves the container of `web` where it is when a version without `web` takes over. */
-  'web left behind': {
-    ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      flow: {
-        ...stores.flow,
-        async commit(plan) {
-          const { live } = await stores.flow.facts(plan.project.id);
-          const isGone = live.some((d) => d.status !== 'built' && !hasWeb(d.settings));
-          if (!isGone) return stores.flow.commit(plan);
-          const createTasks = plan.createTasks.map((task) =>
-            task.kind === 'retire'
-              ? {
-                  ...task,
-                  payload: {
-                    ...task.payload,
-                    remove: task.payload.remove.filter((r) => r.instance_id !== undefined),
-                  },
-                }
-              : task,
-          );
-          return stores.flow.commit({ ...plan, createTasks });
-        },
-      },
-    }),
-  },
-
-  /** Counts a process as started when its task is. */
-  'live before its processes': {
-    ...NONE,
-    stores: (stores) =>
-      withFacts(stores, (facts) => {
-        const early = facts.live.filter((d) => d.status === 'deploying' && !hasWeb(d.settings));
-        const isEarly = (id: string): boolean => early.some((d) => d.id === id);
-        const instances = facts.instances?.map((one) =>
-          one.state === 'starting' && isEarly(one.deployment_id)
-            ? { ...one, state: 'serving' as const }
-            : one,
-        );
-        return instances === undefined ? facts : { ...facts, instances };
-      }),
   },
 
   /** Agents keep the marks of started commands in memory only. */
