@@ -113,7 +113,8 @@ function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
     if (open >= MAX_OPEN_RUNS)
       throw new DomainError(
         'too_many_requests',
-        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one`,
+        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one ` +
+          '(berth runs list, berth runs cancel ID)',
       );
     const record = newRunRecord(run, now);
     await tx.insertInto('runs').values(encodeColumns(record)).execute();

@@ -29,6 +29,8 @@ export type Relay = {
 /** Time in ms for the closing handshake. */
 const CLOSE_MS = 10_000;
 const MAX_TEXT = 4_096;
+/** Bytes from the client that can wait for the agent in this process. */
+const MOST_WAITING = 8 * EXEC_WINDOW;
 
 type State = {
   client: WebSocket;
@@ -91,6 +93,12 @@ export function createRelay(
 function fromClient(state: State, data: RawData, isBinary: boolean): void {
   const { agent } = state;
   if (agent === null || state.hasEnded) return;
+  // The window counts data only, and a client can send messages without data.
+  if (agent.bufferedAmount > MOST_WAITING)
+    return end(state, {
+      type: 'error',
+      message: 'the client sent messages too fast for the agent of the node; start it again',
+    });
   if (isBinary) {
     const size = sizeOf(data);
     state.up += size;

@@ -114,7 +114,8 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
   if (!running.has(project.id))
     throw new DomainError(
       'wrong_state',
-      `no version of project ${project.name} runs, so the job has no image; deploy it first`,
+      `no version of project ${project.name} runs, so the job has no image; deploy it, or start it ` +
+        `if it is stopped: berth start ${project.name}`,
     );
   const open = await deps.jobs.openRuns(project.id, job.name);
   const reason = overlapReason(job.overlap, open);

@@ -110,7 +110,8 @@ const nothingToRun = (project: string, ran: boolean): DomainError =>
   new DomainError(
     'wrong_state',
     ran
-      ? `no version of project ${project} runs now, so a command has no image; deploy it`
+      ? `no version of project ${project} runs now, so a command has no image; deploy it, or start ` +
+          `it if it is stopped: berth start ${project}`
       : `no version of project ${project} ever ran, so a command has no image; deploy it first`,
   );
 
