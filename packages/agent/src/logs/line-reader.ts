@@ -52,7 +52,8 @@ export function createLineReader({ mayTake, onLine, onMessage }: LineReaderOptio
     const lines = createLines({ onLine: take });
     function take(line: OutputLine): void {
       const from = at ?? '';
-      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES), from, stream)) return;
+      if (from !== '' && !mayTake(Math.min(line.bytes + time.length, MAX_BYTES), from, stream))
+        return;
       const { text, missing } = line.read();
       const shown = cutLine(text, MAX_LINE, missing);
       if (from === '') onMessage(shown);
