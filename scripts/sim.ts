@@ -19,6 +19,7 @@ const USAGE = `npm run sim -- [options]
   --crowded      four projects on one or two nodes in each run
   --scaled       projects with several instances, and silent machines, in each run
   --jobs         projects with jobs, runs and release commands in each run
+  --without-web  people take the process web from projects and bring it back in each run
   --restless     people change their minds in each run
   --postgres     runs two control planes on a private PostgreSQL; locks and sockets are not seeded
   --at-once N    runs N seeds at the same time (default 1; with --postgres 3)`;
@@ -35,6 +36,7 @@ const { values } = parseArgs({
     crowded: { type: 'boolean', default: false },
     scaled: { type: 'boolean', default: false },
     jobs: { type: 'boolean', default: false },
+    'without-web': { type: 'boolean', default: false },
     restless: { type: 'boolean', default: false },
     'at-once': { type: 'string' },
     help: { type: 'boolean', default: false },
@@ -62,6 +64,7 @@ const flags = [
   values.crowded ? ' --crowded' : '',
   values.scaled ? ' --scaled' : '',
   values.jobs ? ' --jobs' : '',
+  values['without-web'] ? ' --without-web' : '',
   values.restless ? ' --restless' : '',
   values.postgres ? ' --postgres' : '',
   plant === 'none' ? '' : ` --plant "${plant}"`,
@@ -73,6 +76,7 @@ try {
     ...(values.crowded ? { crowded: 1 } : {}),
     ...(values.scaled ? { scales: 1 } : {}),
     ...(values.jobs ? { jobs: 1 } : {}),
+    ...(values['without-web'] ? { withoutWeb: 1 } : {}),
     ...(values.restless ? { restless: true } : {}),
   };
   const options = {

@@ -2,7 +2,8 @@
  * Commands in containers of their own, on real parts: the output, the exit code, a cancellation, a
  * time limit, and an agent that is killed while the command runs. The command runs once.
  */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -53,23 +54,23 @@ describe.skipIf(reason !== undefined)(
     }, 240_000);
     afterAll(() => world?.stop());
 
+    const env = (): NodeJS.ProcessEnv => ({
+      PATH: process.env['PATH'],
+      HOME: join(world.dir, 'home'),
+      BERTH_URL: world.berth.url,
+      BERTH_TOKEN: token,
+    });
+    const berthChild = (args: string[], onEnd: (result: Result) => void) => {
+      const child = execFile(
+        process.execPath,
+        [BERTH, 'run', '-p', 'shop', ...args],
+        { cwd: world.dir, env: env() },
+        (_, out, err) => onEnd({ code: child.exitCode, out, err }),
+      );
+      return child;
+    };
     const berthRun = (...args: string[]): Promise<Result> =>
-      new Promise((resolve) => {
-        const child = execFile(
-          process.execPath,
-          [BERTH, 'run', '-p', 'shop', ...args],
-          {
-            cwd: world.dir,
-            env: {
-              PATH: process.env['PATH'],
-              HOME: join(world.dir, 'home'),
-              BERTH_URL: world.berth.url,
-              BERTH_TOKEN: token,
-            },
-          },
-          (_, out, err) => resolve({ code: child.exitCode, out, err }),
-        );
-      });
+      new Promise((resolve) => void berthChild(args, resolve));
     const start = (script: string, more: object = {}): Promise<Run> =>
       world.berth.api.call('createRun', {
         params: project,
@@ -92,6 +93,10 @@ describe.skipIf(reason !== undefined)(
       ]);
       return stdout.split('\n').filter((id) => id !== '');
     };
+    const running = async (): Promise<string[]> => {
+      const { stdout } = await world.engine.docker(['ps', '-q', '--filter', 'label=berth.run']);
+      return stdout.split('\n').filter((id) => id !== '');
+    };
     const untilPrinted = (run: Run, text: string): Promise<unknown> =>
       waitFor(`the run prints ${text}`, async () => (await output(run)).includes(text), {
         deadlineMs: 60_000,
@@ -107,6 +112,49 @@ describe.skipIf(reason !== undefined)(
       expect(result.out).toBe('blue 2 21 ***\n');
       expect(result.err).toContain('oops\n');
       await waitFor('the container is removed', async () => (await containers()).length === 0);
+    });
+
+    it('sends standard input to the command, and ends with it', async () => {
+      const bytes = randomBytes(5_000_000);
+      const pipeTo = (...args: string[]): Promise<Result> =>
+        new Promise((resolve) => {
+          const child = berthChild(args, resolve);
+          child.stdin?.on('error', () => undefined);
+          child.stdin?.end(bytes);
+        });
+      const sum = await pipeTo('--', 'sha256sum');
+      expect(sum.out, sum.err).toBe(`${createHash('sha256').update(bytes).digest('hex')}  -\n`);
+      expect(sum.code).toBe(0);
+      // A command that reads only a part of its input, and one that gets none.
+      expect(await pipeTo('--', 'sh', '-c', 'head -c 3 | wc -c; exit 4')).toMatchObject({
+        code: 4,
+        out: '3\n',
+      });
+      expect(await pipeTo('--no-stdin', '--', 'wc', '-c')).toMatchObject({ code: 0, out: '0\n' });
+    });
+
+    it('a person who leaves ends the input of the command, and the run goes on', async () => {
+      const child = spawn(
+        process.execPath,
+        [BERTH, 'run', '-p', 'shop', '--', 'sh', '-c', 'wc -c; sleep 1; echo goes on'],
+        { cwd: world.dir, env: env(), stdio: ['pipe', 'pipe', 'pipe'] },
+      );
+      child.stdin.write('12345');
+      const newest = async (): Promise<Run | undefined> =>
+        (await world.berth.api.call('projectRuns', { params: project, query: { limit: 1 } }))
+          .items[0];
+      await waitFor('the command runs', async () => (await containers()).length > 0, {
+        deadlineMs: 60_000,
+      });
+      const run = (await newest()) as Run;
+      await waitFor('its start', async () => (await running()).length > 0, { deadlineMs: 60_000 });
+      child.kill('SIGKILL');
+      expect(await ended(run)).toMatchObject({ status: 'succeeded' });
+      expect(await output(run)).toEqual(['5', 'goes on']);
+      const { lines } = await world.berth.api.call('runLogs', { params: run });
+      expect(lines.map(({ text }) => text).join('\n')).toContain(
+        'the standard input ended after 5 bytes',
+      );
     });
 
     it('a program that does not exist ends with 127', async () => {

@@ -12,7 +12,7 @@ import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES, CAN_PROCESSES } from '@berth/wire/task';
-import { CAN_RUN } from '@berth/wire/run-payload';
+import { CAN_RUN, CAN_RUN_INPUT } from '@berth/wire/run-payload';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import { CAN_EXEC, EXEC_ALLOWED } from '@berth/wire/exec';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
@@ -210,6 +210,7 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
     baseUrl: config.CONTROL_PLANE_URL,
     headers: parts.credentials.headers,
     isAllowed: config.ALLOW_EXEC === 'true',
+    inputs: parts.runs.inputs,
     containers: createExecContainers(parts.engineClient, parts.docker, parts.ids, {
       publishedHost: () => publishedHost({ publishIp: parts.publishIp, hostIp: parts.hostIp }),
     }),
@@ -476,7 +477,9 @@ function createNodeRegistration(
       ...(config.NODE_ROLE === 'deploy' ? [CAN_INSTANCES, CAN_PROCESSES, BEAT, CAN_RUN] : []),
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
-      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC] : []),
+      ...(config.NODE_ROLE === 'deploy'
+        ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC, CAN_RUN_INPUT]
+        : []),
       ...(config.NODE_ROLE === 'deploy' && config.ALLOW_EXEC === 'true' ? [EXEC_ALLOWED] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null
         ? [CAN_SECRET_FILES]

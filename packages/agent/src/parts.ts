@@ -67,6 +67,7 @@ import { createLogReaders, type LogReaders } from './logs/readers.ts';
 import type { Metrics } from './metrics.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createRunMarks } from './tasks/run-marks.ts';
+import { createRunInputs, type RunInputs } from './engine/run-input.ts';
 import {
   createSweepRuns,
   listRuns,
@@ -156,7 +157,7 @@ export type AgentParts = ControlPlaneParts &
     runningProbe: RunningProbe | null;
     buildDigests: BuildDigests;
     /** Shared by tasks/run.ts and the sweep of old runs. */
-    runs: Pick<SweepRunsDeps, 'inUse' | 'marks'>;
+    runs: Pick<SweepRunsDeps, 'inUse' | 'marks'> & { inputs: RunInputs };
     sweepRuns: SweepRuns;
   };
 
@@ -185,7 +186,11 @@ export async function createParts(
           log,
         })
       : null;
-  const runs = { inUse: createRefCounts(), marks: createRunMarks(join(state.root, 'runs')) };
+  const runs = {
+    inUse: createRefCounts(),
+    marks: createRunMarks(join(state.root, 'runs')),
+    inputs: createRunInputs(engine.docker),
+  };
   return {
     ...link,
     ...engine,

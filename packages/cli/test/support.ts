@@ -60,6 +60,7 @@ export type RunOptions = {
 
 /** Standard streams for commands that use none of them as bytes. */
 const noPipes: Io['pipes'] = {
+  hasInput: () => false,
   read: () => () => undefined,
   write: async () => undefined,
   setRaw: () => undefined,

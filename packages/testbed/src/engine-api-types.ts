@@ -24,6 +24,7 @@ const OPERATIONS: readonly (readonly [method: string, path: string])[] = [
   ['post', '/containers/{id}/rename'],
   ['post', '/containers/{id}/update'],
   ['post', '/containers/{id}/wait'],
+  ['post', '/containers/{id}/attach'],
   ['post', '/containers/{id}/exec'],
   ['delete', '/containers/{id}'],
   ['get', '/exec/{id}/json'],
@@ -49,6 +50,7 @@ const HEADER = `/**
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
   ContainerConfig: [
     ...['Env', 'ExposedPorts', 'Cmd', 'Entrypoint', 'Image', 'Labels', 'StopSignal', 'Tty'],
+    ...['AttachStdin', 'OpenStdin', 'StdinOnce'],
   ],
   ContainerSummary: ['Id', 'ImageID', 'Labels'],
   EventMessage: ['Type', 'Action', 'Actor', 'time', 'timeNano'],

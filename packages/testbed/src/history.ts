@@ -102,6 +102,8 @@ export type Happening =
       deployment: string;
       state: string;
       node: string | null;
+      /** The processes of a version without `web`, and how each is replaced. */
+      without_web?: Record<string, 'rolling' | 'recreate'>;
     })
   | (Asked & { type: 'claimed'; task: string; attempt: number; lease: string })
   | (Asked & { type: 'renewed'; task: string; lease: string })
@@ -118,6 +120,8 @@ export type Happening =
       lease: Lease;
       status: string;
       address: string | null;
+      /** The process without HTTP that the task started. */
+      process?: string;
     }
   /** A report was accepted. `content` is equal for equal reports. */
   | (Asked & {
@@ -245,6 +249,8 @@ export type Happening =
   | { type: 'polled'; proxy: string; asked: number }
   /** A person is about to set how many instances of a project run. */
   | { type: 'scaling'; project: string; count: number; drain_ms: number }
+  /** A person is about to set how many instances of a process without HTTP run. */
+  | { type: 'counting'; project: string; process: string; count: number }
   /**
    * The instances that a project wants at the end. `isAble`: enough nodes can take them.
    * `deployment`: the version that runs.

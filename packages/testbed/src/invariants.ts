@@ -10,6 +10,7 @@ import { checkDevices } from './invariants/devices.ts';
 import { checkHosts } from './invariants/hosts.ts';
 import { checkInstances } from './invariants/instances.ts';
 import { checkWorkers } from './invariants/workers.ts';
+import { checkWithoutWeb } from './invariants/without-web.ts';
 import { checkLeases } from './invariants/leases.ts';
 import { checkPushes, checkStatuses } from './invariants/pushes.ts';
 import { checkBranches, checkReleases } from './invariants/releases.ts';
@@ -30,6 +31,7 @@ const CHECKS: readonly ((facts: HistoryFacts) => void)[] = [
   checkHosts,
   checkInstances,
   checkWorkers,
+  checkWithoutWeb,
   checkRuns,
   checkDevices,
   checkUptime,

@@ -100,6 +100,21 @@ const command = (run: string, change: 'started' | 'ended'): Happening => ({
   run,
   code: change === 'ended' ? 0 : null,
 });
+/** A version without `web` runs. */
+const withoutWeb = (sent: number) =>
+  ({ ...read('running', sent), without_web: { bot: 'rolling' } }) as const;
+const reporting = (status: string) =>
+  ({
+    type: 'reporting',
+    task: 't',
+    kind: 'deploy',
+    project: 'p',
+    deployment: 'd',
+    lease: 'a',
+    status,
+    address: null,
+    process: 'bot',
+  }) as const;
 const MINUTE = 60_000;
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
@@ -168,6 +183,13 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     },
     { type: 'ended' },
   ],
+  'page-without-web': [
+    reporting('completed'),
+    withoutWeb(2),
+    routed({ p: 'h:1' }),
+    { type: 'ended' },
+  ],
+  'started-first': [reporting('failed'), withoutWeb(2)],
   'runs-once': [
     {
       type: 'run_planned',

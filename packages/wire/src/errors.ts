@@ -195,6 +195,7 @@ export const FAILURES = {
   command_failed: 'The command ended with an exit code other than 0',
   command_timeout: 'The command exceeded its time limit and was stopped',
   command_out_of_memory: 'The command exceeded its memory limit and was killed',
+  run_input_missing: 'The standard input of the command did not arrive in time',
   run_lost: 'The node was lost after the command might have started',
   release_failed: 'The release command failed, so the new version did not start',
   release_unknown:
@@ -343,6 +344,8 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
   command_failed: 'read what the command printed, with berth runs logs',
   command_timeout: 'shorten the command, or raise timeout_seconds of the run',
   command_out_of_memory: 'raise memory_bytes of the run or of the project',
+  run_input_missing:
+    'start the run again and let berth run stay connected, or start it with --no-stdin',
   run_lost:
     'check how far the command came; Berth does not repeat it, because it might have started',
   release_failed: 'read the lines of the step `release` in the log, correct the command and push',

@@ -1,5 +1,6 @@
 /**
- * Exec sessions and tunnels: routes, and the messages on their WebSockets.
+ * Exec sessions, tunnels and the standard input of runs: routes, and the messages on their
+ * WebSockets.
  *
  *   person ──▶ POST …/exec (ticket) ──▶ WebSocket ──▶ control plane ◀── WebSocket ◀── agent ──▶ container
  *
@@ -79,16 +80,19 @@ export const ExecTicket = Type.Object({
 export type ExecTicket = Static<typeof ExecTicket>;
 
 export type ClientMessage = { type: 'resize'; rows: number; cols: number } | { type: 'eof' };
-export type AgentOrder = { type: 'start'; container: string } & (
+export type AgentOrder = { type: 'start' } & (
   | {
       kind: 'exec';
+      container: string;
       command: string[];
       tty: boolean;
       rows: number | null;
       cols: number | null;
     }
   /** `published`: the container's port is the one that it publishes. */
-  | { kind: 'tunnel'; port: number; published: boolean }
+  | { kind: 'tunnel'; container: string; port: number; published: boolean }
+  /** The standard input of a run. It has no output: runs store theirs. */
+  | { kind: 'input'; run: string }
 );
 export type AgentMessage =
   | { type: 'ready' }

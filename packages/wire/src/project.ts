@@ -172,12 +172,21 @@ export const Process = Type.Object(
 export type Process = Static<typeof Process>;
 /** Seconds after which a container without HTTP counts as started. */
 export const SettleSeconds = Type.Integer({ minimum: 0, maximum: 600 });
-/** Returns whether no container of the project runs because its count is 0. */
+/** Returns whether the list has the process that serves HTTP. */
 export const hasWeb = ({ processes }: { processes: readonly Pick<Process, 'name'>[] }): boolean =>
   processes.some(({ name }) => name === WEB);
 
-export const isScaledToZero = ({ processes }: { processes: readonly Process[] }): boolean =>
-  processes.find(({ name }) => name === WEB)?.count === 0;
+/**
+ * Returns whether no container of `web` runs because its count is 0. `scaled`: the counts that people
+ * set, also of a `web` that only a file of the repository has.
+ */
+export const isScaledToZero = ({
+  processes,
+  scaled = {},
+}: {
+  processes: readonly Process[];
+  scaled?: Readonly<Record<string, number>>;
+}): boolean => (scaled[WEB] ?? processes.find(({ name }) => name === WEB)?.count) === 0;
 /** Returns whether a stopped project rests because its count is 0, and no person stopped it. */
 export const restsAtZero = (project: {
   processes: readonly Process[];

@@ -10,6 +10,8 @@ import { VolumeMounts } from './volume.ts';
 
 /** Capability of an agent that can run commands in containers of their own. */
 export const CAN_RUN = 'runs';
+/** Capability of an agent that can send a person's standard input to the command of a run. */
+export const CAN_RUN_INPUT = 'run-input';
 
 /** Limits of a command: number of words, and length of one word in characters. */
 export const MAX_COMMAND_WORDS = 100;
@@ -51,6 +53,13 @@ export const RunPayload = Type.Object({
         'agent goes on with its container',
     }),
   ),
+  stdin: Type.Optional(
+    Type.Boolean({
+      description:
+        'true: the command starts when a session with its standard input is there; the session ' +
+        'comes as an exec session does',
+    }),
+  ),
   timeout_seconds: Type.Integer({
     minimum: 1,
     description: 'time limit in seconds, from the start of the command',
@@ -67,3 +76,7 @@ export type RunPayload = Static<typeof RunPayload>;
  * code. 127: the program does not exist in the image.
  */
 export type RunResult = { exit_code: number; out_of_memory: boolean };
+
+/** Returns whether a process can end with this code. An agent can send any value. */
+export const isExitCode = (code: unknown): code is number =>
+  Number.isInteger(code) && (code as number) >= 0 && (code as number) <= 255;

@@ -1,5 +1,6 @@
 /** Runs: executions of commands in containers of their own, and their output. */
 import { type Static, Type } from 'typebox';
+import { ExecTicket } from './exec.ts';
 import { Cpus, Env, MemoryBytes } from './project.ts';
 import { LogPage } from './deployment.ts';
 import { ById, ByName, type Route, Wait } from './route.ts';
@@ -77,6 +78,12 @@ export const RunCreate = Type.Object(
     timeout_seconds: Type.Optional(TimeoutSeconds),
     memory_bytes: Type.Optional(orNull(MemoryBytes)),
     cpus: Type.Optional(orNull(Cpus)),
+    stdin: Type.Optional(
+      Type.Boolean({
+        description:
+          'true: standard input follows in a session; the command starts when it is there',
+      }),
+    ),
   },
   { additionalProperties: false },
 );
@@ -135,6 +142,17 @@ export const RUN_ROUTES = {
     params: ById,
     status: 200,
     answer: Run,
+  },
+  runInput: {
+    method: 'POST',
+    path: '/api/runs/:id/input',
+    who: 'developer',
+    scope: 'run',
+    summary: 'Get a ticket to send the standard input of your own run, while it is `running`',
+    params: ById,
+    status: 201,
+    location: '/api/runs/:id',
+    answer: ExecTicket,
   },
   runLogs: {
     method: 'GET',

@@ -44,6 +44,12 @@ export function createDocker({ engine, credentials }: DockerDeps): Docker {
     pull: (ref, options) => pullImage(engine, credentials, ref, options),
     run: (spec, signal) => runContainer(engine, spec, signal),
     createCommand: (spec, signal) => createCommand(engine, spec, signal),
+    attachInput: (id, signal) =>
+      engine.hijack('POST /containers/{id}/attach', {
+        params: { id },
+        query: { stream: true, stdin: true },
+        signal,
+      }),
     hostPort: (id, containerPort, signal) => publishedPort(engine, id, containerPort, signal),
     async waitExit(id, signal) {
       await engine.call('POST /containers/{id}/wait', { params: { id }, signal, timeoutMs: null });

@@ -2,6 +2,7 @@
  * The operations of the container engine that the agent uses. If the engine does not answer, they
  * throw and never return an empty list.
  */
+import type { Duplex } from 'node:stream';
 import type { ImageConfig } from './image-config.ts';
 
 export type Container = {
@@ -90,7 +91,11 @@ export type PublishedPort = {
   hostPort: number;
 };
 /** A container that executes a command, which replaces ENTRYPOINT and CMD of the image. */
-export type CommandSpec = ContainerSpec & { command: readonly string[] };
+export type CommandSpec = ContainerSpec & {
+  command: readonly string[];
+  /** True: the command has a standard input, which ends with the connection of `attachInput`. */
+  stdin?: boolean;
+};
 
 export type PullOptions = {
   signal: AbortSignal;
@@ -152,6 +157,8 @@ export type Docker = {
    * container_start_failed.
    */
   createCommand(spec: CommandSpec, signal: AbortSignal): Promise<string>;
+  /** Connects to the standard input of a container, which may not have started yet. */
+  attachInput(id: string, signal: AbortSignal): Promise<Duplex>;
   /** Returns the host port; null if no port is published. */
   hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
   /** Resolves when the container has exited. */

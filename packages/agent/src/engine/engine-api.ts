@@ -133,6 +133,16 @@ export interface EngineApi {
     };
     answer: EngineApi['ContainerWaitResponse'];
   };
+  'POST /containers/{id}/attach': {
+    query: {
+      detachKeys?: string;
+      logs?: boolean;
+      stream?: boolean;
+      stdin?: boolean;
+      stdout?: boolean;
+      stderr?: boolean;
+    };
+  };
   'POST /containers/{id}/exec': {
     body: {
       AttachStdin?: boolean;
@@ -317,7 +327,10 @@ export interface EngineApi {
     ExposedPorts?: {
       [key: string]: unknown;
     } | null;
+    AttachStdin?: boolean;
     Tty?: boolean;
+    OpenStdin?: boolean;
+    StdinOnce?: boolean;
     Env?: string[];
     Cmd?: string[];
     Image?: string;

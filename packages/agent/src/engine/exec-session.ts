@@ -35,9 +35,11 @@ export type ExecProcess = {
 };
 export type ExecContainers = {
   /** Rejects with a sentence for the person. */
-  start(id: string, order: AgentOrder, onData: OnExecData): Promise<ExecProcess>;
+  start(id: string, order: ContainerOrder, onData: OnExecData): Promise<ExecProcess>;
 };
 
+/** The standard input of runs has its own module (run-input.ts). */
+export type ContainerOrder = Exclude<AgentOrder, { kind: 'input' }>;
 type ExecOrder = Extract<AgentOrder, { kind: 'exec' }>;
 type TunnelOrder = Extract<AgentOrder, { kind: 'tunnel' }>;
 
@@ -212,7 +214,8 @@ async function addressOf(engine: EngineClient, id: string): Promise<string> {
   return address;
 }
 
-function pipeOf(socket: Duplex, read: (bytes: Buffer) => void) {
+/** Returns the parts of an ExecProcess that any connection has. `read` gets the bytes of the engine. */
+export function pipeOf(socket: Duplex, read: (bytes: Buffer) => void) {
   socket.on('data', read);
   socket.on('error', () => undefined);
   return {

@@ -114,7 +114,10 @@ export function createBody({ port, command, ...spec }: RunSpec): CreateBody {
 /** Returns the request body of a command. With an entry point, the engine ignores the image's CMD. */
 export function commandBody(spec: CommandSpec): CreateBody {
   const [program = '', ...args] = spec.command;
-  return { ...containerBody(spec), Entrypoint: [program], Cmd: args };
+  const body = { ...containerBody(spec), Entrypoint: [program], Cmd: args };
+  return spec.stdin === true
+    ? { ...body, AttachStdin: true, OpenStdin: true, StdinOnce: true }
+    : body;
 }
 
 function containerBody(spec: ContainerSpec): CreateBody {

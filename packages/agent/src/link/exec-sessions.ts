@@ -1,5 +1,5 @@
 /**
- * Connects exec sessions and tunnels to the control plane. The answer to a poll names the sessions
+ * Connects exec sessions, tunnels and the standard input of runs to the control plane. The answer to a poll names the sessions
  * that wait for this node; the agent opens a WebSocket for each, so no port opens on the node.
  *
  * Behind a balancer, the WebSocket can reach a control plane without the client (409): the agent
@@ -22,15 +22,17 @@ import {
 } from '@berth/wire/exec';
 import { pathOf } from '@berth/wire/client';
 import { type RawData, WebSocket } from 'ws';
-import type { ExecContainers, ExecProcess } from '../engine/exec-session.ts';
+import type { ExecContainers, ExecProcess, OnExecData } from '../engine/exec-session.ts';
+import type { RunInputs } from '../engine/run-input.ts';
 import { pause } from '../stopped.ts';
 
 export type ExecSessionDeps = {
   baseUrl: string;
   headers: () => Record<string, string>;
-  /** ALLOW_EXEC. */
+  /** ALLOW_EXEC. The input of a run needs no permission of its own: see routes/exec.ts. */
   isAllowed: boolean;
   containers: ExecContainers;
+  inputs: Pick<RunInputs, 'open'>;
   log: Logger;
   signal: AbortSignal;
 };
@@ -123,6 +125,7 @@ function runSession(deps: ExecSessionDeps, id: string, socket: WebSocket): Promi
     let isOver = false;
     let hasExited = false;
     let hasOrder = false;
+    const closing = new AbortController();
     /** Messages of the client that came with the order. */
     const early: [RawData, boolean][] = [];
     const send = (message: AgentMessage): void => {
@@ -137,13 +140,15 @@ function runSession(deps: ExecSessionDeps, id: string, socket: WebSocket): Promi
       socket.close(1000);
     };
     async function begin(order: AgentOrder): Promise<void> {
-      if (!deps.isAllowed)
+      if (order.kind !== 'input' && !deps.isAllowed)
         return end({ type: 'error', message: 'this node does not allow it (ALLOW_EXEC)' });
-      socket.pause();
+      // A run can wait long for its image, and a paused socket does not see that its person leaves.
+      if (order.kind !== 'input') socket.pause();
       try {
-        const started = await deps.containers.start(id, order, (channel, bytes) =>
-          sendData(socket, process, channel, bytes),
-        );
+        const onData: OnExecData = (channel, bytes) => sendData(socket, process, channel, bytes);
+        const started = await (order.kind === 'input'
+          ? deps.inputs.open(order.run, closing.signal)
+          : deps.containers.start(id, order, onData));
         process = started;
         if (isOver) return void started.stop();
         send({ type: 'ready' });
@@ -167,6 +172,7 @@ function runSession(deps: ExecSessionDeps, id: string, socket: WebSocket): Promi
     });
     socket.on('close', () => {
       isOver = true;
+      closing.abort(new Error('the person has left'));
       // A command that has exited may have left children on purpose.
       const stopped = hasExited ? undefined : process?.stop();
       void Promise.resolve(stopped).finally(resolve);

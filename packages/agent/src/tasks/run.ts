@@ -4,7 +4,8 @@
  *
  *   look for the container of an earlier attempt ─┬─ it was started ──────────┐
  *                                                 ├─ it is gone, with a mark: run_lost
- *                                                 └─ else: datasets -> pull -> create -> mark -> start
+ *                                                 └─ else: datasets -> pull -> create
+ *                                                       -> (stdin: attach) -> mark -> start
  *                                                                             │
  *   send the output until it has ended  <─────────────────────────────────────┘
  *     -> report the exit code -> (accepted) remove container, mounts and mark
@@ -14,6 +15,7 @@
  * lease, or whose agent stops, leaves the container: the next attempt goes on with it, and
  * sweep-runs.ts removes it if no task wants it.
  */
+import { defined } from '@berth/kit/defined';
 import { messageOf } from '@berth/kit/message-of';
 import { FAILURES } from '@berth/wire/errors';
 import type { RunResult } from '@berth/wire/run-payload';
@@ -26,6 +28,7 @@ import type { CommandSpec, Container, Docker, Mount } from '../engine/docker.ts'
 import type { ImageConfig } from '../engine/image-config.ts';
 import { repositoryOf } from '../engine/image-ref.ts';
 import type { Networks } from '../engine/networks.ts';
+import type { RunInputs } from '../engine/run-input.ts';
 import { TaskFailure } from '../failures.ts';
 import type { Locks } from '../locks.ts';
 import type { SecretFiles } from '../secrets/files.ts';
@@ -52,6 +55,7 @@ export type RunDeps = ImageDeps & {
   /** Null on a node without volumes. */
   volumes: Pick<Volumes, 'mounts'> | null;
   marks: RunMarks;
+  inputs: Pick<RunInputs, 'expect'>;
   /** The runs that this process works on, so that sweep-runs.ts leaves them. */
   inUse: { add(runId: string): () => void };
   pidsLimit: number;
@@ -168,9 +172,18 @@ async function adopt(
 async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> {
   const { docker, marks } = deps;
   const { task, context } = attempt;
-  const { run_id } = task.payload;
+  const { run_id, stdin } = task.payload;
+  const input = stdin === true ? deps.inputs.expect(run_id) : null;
   try {
     const id = await docker.createCommand(await specOf(deps, attempt), context.signal);
+    await input?.attach(id, {
+      signal: context.signal,
+      onCut: (bytes) =>
+        context.logStep(
+          'run',
+          `the standard input ended after ${bytes} bytes, because its connection was lost`,
+        ),
+    });
     await marks.add(run_id);
     context.signal.throwIfAborted();
     await docker.start(id);
@@ -185,6 +198,8 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
     }
     context.logStep('run', messageOf(error));
     return code;
+  } finally {
+    input?.close();
   }
 }
 
@@ -223,6 +238,7 @@ async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<Comman
     name: `${payload.container_name}-${task.id.slice(-6)}`,
     image,
     command: payload.command,
+    ...defined({ stdin: payload.stdin }),
     mounts: [...datasets, ...others],
     labels: {
       [LABELS.run]: payload.run_id,

@@ -25,6 +25,8 @@ let started: {
   stopped: number;
 }[];
 let containers: ExecContainers;
+/** The input of runs: the ids of the runs, and why their person left. */
+let inputs: { run: string; left: unknown }[];
 const ending = new AbortController();
 
 beforeEach(async () => {
@@ -58,6 +60,7 @@ beforeEach(async () => {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  inputs = [];
   containers = {
     async start(_, __, onData) {
       const { promise, resolve } = Promise.withResolvers<number>();
@@ -91,6 +94,16 @@ const sessions = (isAllowed = true) =>
     headers: () => ({ 'x-agent-secret': 'own' }),
     isAllowed,
     containers,
+    inputs: {
+      open(run, signal) {
+        const one = { run, left: null as unknown };
+        inputs.push(one);
+        if (run === 'ready') return containers.start('', ORDER as never, () => undefined);
+        return new Promise((_, reject) =>
+          signal.addEventListener('abort', () => reject((one.left = signal.reason) as Error)),
+        );
+      },
+    },
     log: silentLogger(),
     signal: ending.signal,
   });
@@ -154,6 +167,32 @@ it('tells why a command did not start, and that this node does not allow it', as
   refused.socket.send(JSON.stringify(ORDER));
   await waitFor('the end', () => refused.isClosed);
   expect(refused.texts[0]).toContain('ALLOW_EXEC');
+});
+
+it('passes on the input of a run also without ALLOW_EXEC, and notices that its person left', async () => {
+  sessions(false).waiting('one');
+  const seen = await first();
+  seen.socket.send('{"type":"start","kind":"input","run":"ready"}');
+  seen.socket.send(execFrame(EXEC_CHANNELS.stdin, Buffer.from([0, 255, 10])));
+  seen.socket.send('{"type":"eof"}');
+  await waitFor('the input', () => started[0]?.taken.length === 2);
+  started[0]?.end(0);
+  await waitFor('the end', () => seen.isClosed);
+  expect(seen.texts).toEqual([
+    '{"type":"ready"}',
+    '{"type":"taken","bytes":3}',
+    '{"type":"exit","code":0}',
+  ]);
+
+  opened = [];
+  sessions(false).waiting('two');
+  const leaving = await first();
+  // The image of the run is still being pulled.
+  leaving.socket.send('{"type":"start","kind":"input","run":"pulls"}');
+  await waitFor('the run', () => inputs.length === 2);
+  leaving.socket.terminate();
+  await waitFor('the end of the wait', () => inputs[1]?.left !== null);
+  expect(inputs.map(({ run }) => run)).toEqual(['ready', 'pulls']);
 });
 
 it('gives up a session that has ended', async () => {

@@ -97,6 +97,11 @@ const deps = (over: Partial<RunDeps> = {}): RunDeps => ({
   prepare: null,
   volumes: null,
   marks,
+  inputs: {
+    expect: () => {
+      throw new Error('no input');
+    },
+  },
   inUse: createRefCounts(),
   keepRoom: async () => undefined,
   expectPull: async () => ({ bytes: 0, pulled: async () => undefined, release: () => undefined }),
@@ -255,6 +260,41 @@ describe('at most once', () => {
     const createCommand = () =>
       Promise.reject(new TaskFailure('container_start_failed', 'no space'));
     await expect(attempt({ docker: docker({ createCommand }) })).rejects.toThrow('no space');
+    expect(engine.all()).toEqual([]);
+    expect(await marks.all()).toEqual([]);
+  });
+});
+
+describe('with standard input', () => {
+  const withInput = task({ stdin: true });
+  it('starts when the input is there, and says in the log when it is cut off', async () => {
+    const steps: string[] = [];
+    const inputs: RunDeps['inputs'] = {
+      expect: (run) => ({
+        async attach(id, { onCut }) {
+          steps.push(`${run} ${engine.containers.get(id)?.state}, ${starts} starts`);
+          onCut(3);
+        },
+        close: () => void steps.push('closed'),
+      }),
+    };
+    const handler = createRunHandler(deps({ inputs }));
+    expect(await resultOf(handler(withInput, context()))).toMatchObject({ exit_code: 0 });
+    expect(steps).toEqual(['run-1 created, 0 starts', 'closed']);
+    expect(logged.join('\n')).toContain('the standard input ended after 3 bytes');
+  });
+
+  it('never starts without it, and leaves nothing', async () => {
+    const inputs: RunDeps['inputs'] = {
+      expect: () => ({
+        attach: () => Promise.reject(new TaskFailure('run_input_missing', 'nobody')),
+        close: () => undefined,
+      }),
+    };
+    await expect(createRunHandler(deps({ inputs }))(withInput, context())).rejects.toMatchObject({
+      code: 'run_input_missing',
+    });
+    expect(starts).toBe(0);
     expect(engine.all()).toEqual([]);
     expect(await marks.all()).toEqual([]);
   });

@@ -4,9 +4,10 @@ import type { LogLine } from '@berth/wire/deployment';
 import { isOpenRun, type Run } from '@berth/wire/run';
 import { backoff } from '@berth/kit/backoff';
 import type { Cli } from '../cli.ts';
+import { createRunInput, type RunInput } from '../exec/run-input.ts';
 import { type Column, record, safe, table } from '../output/text.ts';
 import { ago, parseBytes, seconds } from '../output/units.ts';
-import { CliError, EXIT, isAway, usage } from '../problem.ts';
+import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { readStream } from '../sse.ts';
 import { argument, type Command } from './command.ts';
@@ -23,7 +24,8 @@ export const RUN_COMMANDS: readonly Command[] = [
     detail:
       'Write -- before the command. The container has the env, the secrets, the datasets and the ' +
       'volumes of the project, and no port. stdout and stderr of the command go to stdout and ' +
-      'stderr; the exit code is that of the command. Ctrl-C cancels the run.',
+      'stderr; the exit code is that of the command. Ctrl-C cancels the run. Standard input that is ' +
+      'a pipe or a file is sent to the command; from a terminal, nothing is sent.',
     args: [
       { name: 'command', doc: 'the program and its arguments', required: true, repeats: true },
     ],
@@ -45,11 +47,14 @@ export const RUN_COMMANDS: readonly Command[] = [
         parse: bytes,
       },
       { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+      { flags: '--no-stdin', doc: 'send no standard input, also from a pipe or a file' },
     ],
     aboutProject: true,
-    routes: ['createRun', 'runLogs', 'getRun', 'cancelRun', 'getProject'],
+    routes: ['createRun', 'runInput', 'runLogs', 'getRun', 'cancelRun', 'getProject'],
     async run(cli, args, options) {
       const project = await cli.project();
+      const isDetached = options['detach'] === true;
+      const stdin = options['stdin'] !== false && !isDetached && cli.io.pipes.hasInput();
       const body = {
         command: args.map((word) => word ?? ''),
         ...defined({
@@ -57,12 +62,13 @@ export const RUN_COMMANDS: readonly Command[] = [
           timeout_seconds: options['timeout'] as number | undefined,
           memory_bytes: options['memory'] as number | undefined,
           cpus: options['cpus'] as number | undefined,
+          stdin: stdin ? true : undefined,
         }),
       };
       const run = await cli.client().call('createRun', { params: { id: project.id }, body });
-      if (options['detach'] === true)
+      if (isDetached)
         return cli.print(run, () => `${run.id}\nfollow it with: berth runs logs ${run.id} -f`);
-      await finish(cli, run);
+      await finish(cli, run, stdin ? createRunInput(cli, run.id) : null);
     },
   },
   {
@@ -177,9 +183,13 @@ function envOf(pairs: readonly string[] | undefined): Record<string, string> | u
 }
 
 /** Prints the output until the run has ended, and ends with the exit code of the command. */
-export async function finish(cli: Cli, { id }: Run): Promise<void> {
-  const run = (await followRun(cli, id)) ?? (await cancelled(cli, id));
+export async function finish(cli: Cli, { id }: Run, input: RunInput | null = null): Promise<void> {
+  const followed = await followRun(cli, id, () => input?.begin()).finally(() => input?.end());
+  const run = followed ?? (await cancelled(cli, id));
+  const cut = input?.end() ?? null;
   if (cli.json) cli.print(run, () => '');
+  if (run.status === 'succeeded' && cut !== null)
+    throw refused('input_cut', `the command succeeded, but its input was cut off: ${cut}`);
   if (run.status === 'succeeded') return;
   const { exit_code, error, status, reason } = run;
   if (status === 'cancelled')
@@ -191,8 +201,15 @@ export async function finish(cli: Cli, { id }: Run): Promise<void> {
   throw new CliError(exit, error?.code ?? status, message, { shown: isOwn && !cli.json });
 }
 
-/** Prints lines until the run has ended. Returns null after Ctrl-C. */
-async function followRun(cli: Cli, id: string): Promise<Run | null> {
+/**
+ * Prints lines until the run has ended. Returns null after Ctrl-C. Calls `onRunning` while an agent
+ * has the run.
+ */
+async function followRun(
+  cli: Cli,
+  id: string,
+  onRunning: () => void = () => undefined,
+): Promise<Run | null> {
   const { io } = cli;
   let last: string | null = null;
   let told: string | null = null;
@@ -203,7 +220,8 @@ async function followRun(cli: Cli, id: string): Promise<Run | null> {
         tries = 0;
         last = event.id ?? last;
         if (event.event === 'line') printLine(cli, event.data as LogLine);
-        const { reason = null } = event.data as { reason?: string | null };
+        const { reason = null, status } = event.data as Partial<Pick<Run, 'reason' | 'status'>>;
+        if (event.event === 'state' && status === 'running') onRunning();
         if (event.event === 'state' && reason !== null && reason !== told)
           cli.say(`waiting: ${safe((told = reason))}`);
         if (event.event === 'end') return await cli.client().call('getRun', { params: { id } });

@@ -1,8 +1,11 @@
-/** The standard streams as bytes, and the terminal, for `berth exec`. */
+/** The standard streams as bytes, and the terminal, for `berth exec` and `berth run`. */
+import { fstatSync, statSync } from 'node:fs';
 import type { ReadStream } from 'node:tty';
 
 export type TerminalSize = { rows: number; cols: number };
 export type Pipes = {
+  /** Returns whether standard input is a pipe or a file: no terminal, and not /dev/null. */
+  hasInput(): boolean;
   /**
    * Reads standard input. The next bytes are read when `onBytes` has resolved. Returns a function
    * that stops reading, so that the process can end.
@@ -19,6 +22,15 @@ export type Pipes = {
 };
 
 export const processPipes = (): Pipes => ({
+  hasInput() {
+    if (process.stdin.isTTY) return false;
+    try {
+      const input = fstatSync(0);
+      return !input.isCharacterDevice() || input.rdev !== statSync('/dev/null').rdev;
+    } catch {
+      return false;
+    }
+  },
   read(onBytes, onEnd) {
     const { stdin } = process;
     let isStopped = false;

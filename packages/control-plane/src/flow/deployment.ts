@@ -99,6 +99,7 @@ import {
   moveVolumes,
   mountVolumes,
   notConfirmed,
+  runOnVolumes,
   pinOf,
   saveProven,
   volumesAway,
@@ -707,6 +708,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (away !== null) return wait(draft, d, 'volume_unreachable', away);
   const copying = isMoving(draft);
   if (copying !== null) return waitForOwnWork(draft, d, copying);
+  const run = volumes.leaves === null ? null : runOnVolumes(draft, volumes.leaves);
+  if (run !== null) return waitForOwnWork(draft, d, run);
 
   const question = questionOf(draft, d, volumes, needs);
   if (!hasWeb(d.settings)) return dispatchWithoutWeb(draft, d, question, mounted.mounts);

@@ -14,7 +14,6 @@
  */
 import { LOOK_CAPABILITY, type LookPayload, type LookResult } from '@berth/wire/look';
 import type { FailureCode } from '@berth/wire/errors';
-import { isScaledToZero } from '@berth/wire/project';
 import type { TaskReport } from '@berth/wire/task';
 import {
   type DeliveryRecord,
@@ -360,8 +359,8 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
  * Deploy to a project that is scaled to 0 too, so that the new version is ready when somebody
  * scales it up, unless a person stopped it.
  */
-const isHalted = (project: Facts['project']): boolean =>
-  project.stopped_at !== null && (project.stopped_by_person || !isScaledToZero(project));
+const isHalted = ({ stopped_at, stopped_by_person }: Facts['project']): boolean =>
+  stopped_at !== null && stopped_by_person;
 
 /**
  * Skips all covered deliveries because the project is stopped. None of them is replaced by a newer

@@ -45,6 +45,7 @@ import {
   moveVolumes,
   notConfirmed,
   pinOf,
+  runOnVolumes,
   saveProven,
   switchCopies,
   volumesAway,
@@ -67,6 +68,8 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
     return setWaiting(draft, d, { kind: 'agent_cannot_move', node: from.hostname });
   const away = volumesAway(draft, pin);
   if (away !== null) return setWaiting(draft, d, away);
+  const run = runOnVolumes(draft, from);
+  if (run !== null) return setWaiting(draft, d, run);
   if (d.stopped_first !== 'stopped') return setWaiting(draft, d, { kind: 'container_still_runs' });
   const arrived = incomingOf(draft, pin);
   if (arrived !== null && isProven(pin, arrived)) return useCopy(draft, d);

@@ -88,6 +88,15 @@ export function leavingNode(draft: Draft, pin: VolumeCopy | null): NodeFact | nu
 export const incomingOf = (draft: Draft, pin: VolumeCopy): VolumeCopy | null =>
   draft.volumes().find((c) => c.state === 'incoming' && c.source === pin.id) ?? null;
 
+/**
+ * Returns why the volumes cannot leave the node yet, or null: what a command writes during the copy
+ * would be lost. A node that is drained gets no new runs.
+ */
+export function runOnVolumes({ facts }: Draft, from: NodeFact): WaitReason | null {
+  const run = facts.runs?.find(({ node_id }) => node_id === from.id);
+  return run === undefined ? null : { kind: 'volumes_run', run: run.id, node: from.hostname };
+}
+
 /** Returns the reason to wait while volumes of the project are being copied, or null. */
 export function isMoving({ facts, plan }: Draft): WaitReason | null {
   const open = facts.tasks.find(

@@ -89,12 +89,17 @@ type Round = {
   uptime: Uptime;
 };
 
-/** Runs of one job never overlap. Runs that ended in this round are still in the list. */
+/**
+ * Runs of one job never overlap. One that has a task comes first: after the machine's clock was set
+ * back, it can be the younger one. Runs that ended in this round are still in the list.
+ */
 const isEarlier = (other: RunRecord, run: RunRecord): boolean =>
   other.job === run.job &&
   other.project_id === run.project_id &&
   other.id !== run.id &&
-  (other.created_at < run.created_at || (other.created_at === run.created_at && other.id < run.id));
+  (other.task_id !== null ||
+    other.created_at < run.created_at ||
+    (other.created_at === run.created_at && other.id < run.id));
 
 async function wait(deps: Deps, run: RunRecord, reason: string): Promise<void> {
   if (run.reason === reason) return;

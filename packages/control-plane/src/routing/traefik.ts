@@ -297,6 +297,8 @@ function stoppedPage(route: PublishedRoute, { authServiceUrl }: RoutingSettings)
   return [route.at_zero === true ? AT_ZERO : STOPPED];
 }
 
+const distinct = (urls: readonly string[]): string[] => [...new Set(urls)];
+
 /** Returns the services of a project: one server for each instance that serves. */
 const balancedOf = (route: PublishedRoute, host: string): Balanced =>
   balance({
@@ -305,7 +307,8 @@ const balancedOf = (route: PublishedRoute, host: string): Balanced =>
     urls:
       route.stopped === true
         ? []
-        : [route, ...(route.servers ?? [])].map((address) => `http://${addressOf(address)}`),
+        : // When an engine exchanges its ports, two instances have one address until each is reported.
+          distinct([route, ...(route.servers ?? [])].map((one) => `http://${addressOf(one)}`)),
     healthPath: route.health_path ?? null,
     sticky: route.sticky === true,
   });

@@ -22,6 +22,7 @@ import { projectOf } from './rows/project.ts';
 import { routeOf } from './rows/route.ts';
 import { taskOf } from './rows/task.ts';
 import { instancesOf } from './instances.ts';
+import { runsOnNodes } from './runs.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
 import { unmanagedOf } from './unmanaged.ts';
@@ -90,6 +91,7 @@ function readFacts(
         (settings) => settings.replace === 'recreate',
       ) ||
       deployments.some((d) => d.stopped_first !== null || isMisnamedOn(nodes, d));
+    const runs = hasVolumes ? await runsOnNodes(tx, projectId) : [];
     const unmanaged = await unmanagedOf(tx, projectId);
     const datasets = await datasetFacts(tx, [...used, ...datasetIds]);
     const versions = await pinnedVersions(tx, deployments, datasets);
@@ -116,6 +118,7 @@ function readFacts(
         room: placing ? await roomOf(tx, nodes, DEFAULT_LIMITS.leaseMs) : undefined,
       }),
       volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
+      ...defined({ runs: runs.length === 0 ? undefined : runs }),
       lastBuilderId: await lastBuilder(tx, projectId),
       gitCredentials: deployments.some((d) => d.status === 'pending')
         ? await gitCredentials(tx, projectId)

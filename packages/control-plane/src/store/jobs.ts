@@ -3,7 +3,7 @@ import { defined } from '@berth/kit/defined';
 import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
-import { movesTimes, type NewFileJobs } from '../domain/runs/file-jobs.ts';
+import { movesTimes, type NewFileJobs, refuseOfFile } from '../domain/runs/file-jobs.ts';
 import type { DueJob, DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunRecord } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
@@ -147,10 +147,17 @@ async function changeJob(
       .set(encodeColumns(set))
       .where('project_id', '=', projectId)
       .where('name', '=', name)
+      .where('config_file', 'is', null)
       .returning('name')
       .executeTakeFirst(),
   );
-  if (changed === undefined) throw noJob(name);
+  if (changed === undefined) await refuseChange(db, projectId, name);
+}
+
+/** A version with a file can have gone live since the caller read the job. */
+async function refuseChange(db: Database, projectId: string, name: string): Promise<never> {
+  refuseOfFile(await getJob(db, projectId, name));
+  throw noJob(name);
 }
 
 async function deleteJob(db: Database, projectId: string, name: string): Promise<void> {
@@ -159,10 +166,11 @@ async function deleteJob(db: Database, projectId: string, name: string): Promise
       .deleteFrom('jobs')
       .where('project_id', '=', projectId)
       .where('name', '=', name)
+      .where('config_file', 'is', null)
       .returning('name')
       .executeTakeFirst(),
   );
-  if (deleted === undefined) throw noJob(name);
+  if (deleted === undefined) await refuseChange(db, projectId, name);
 }
 
 async function enabledJobs({ kysely }: Database): Promise<JobRecord[]> {

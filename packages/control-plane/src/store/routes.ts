@@ -1,5 +1,4 @@
 import { defined } from '@berth/kit/defined';
-import { hasWeb, isScaledToZero } from '@berth/wire/project';
 import type { SelectQueryBuilder } from 'kysely';
 import type { ProjectSettings } from '../domain/platform/records.ts';
 import type { RouteStore } from '../domain/routes/route-stores.ts';
@@ -58,10 +57,11 @@ function isAtZero({
   stopped_by_person,
   ...row
 }: Pick<Row<'projects'>, 'processes' | 'stopped_at' | 'stopped_by_person'>): boolean {
+  // Only a version without `web` has a page while its project is not stopped. The list of the project
+  // is that of its next version.
+  if (stopped_at === null) return true;
   const processes = JSON.parse(row.processes) as ProjectSettings['processes'];
-  const project = { processes, stopped_at };
-  const hasNoServer = isScaledToZero(project) || !hasWeb(project);
-  return hasNoServer && !isStoppedByPerson(project, stopped_by_person);
+  return !isStoppedByPerson({ processes, stopped_at }, stopped_by_person);
 }
 
 const healthPathOf = (settings: string): string | null =>

@@ -4,7 +4,7 @@
  */
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { MAX_OPEN_RUNS } from '@berth/wire/run';
-import type { RunPayload, RunResult } from '@berth/wire/run-payload';
+import { isExitCode, type RunPayload, type RunResult } from '@berth/wire/run-payload';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
@@ -50,6 +50,7 @@ const ENCODED: Encoded<RunRecord> = {
   env: 'json',
   env_names: 'json',
   losses: 'json',
+  stdin: 'flag',
   error: 'json',
 };
 export const runOf = (row: Row<'runs'>): RunRecord => decodeRow<RunRecord>(row, ENCODED);
@@ -112,7 +113,8 @@ function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
     if (open >= MAX_OPEN_RUNS)
       throw new DomainError(
         'too_many_requests',
-        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one`,
+        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one ` +
+          '(berth runs list, berth runs cancel ID)',
       );
     const record = newRunRecord(run, now);
     await tx.insertInto('runs').values(encodeColumns(record)).execute();
@@ -151,6 +153,23 @@ async function openRuns(db: Database): Promise<RunRecord[]> {
     .orderBy('id')
     .execute();
   return rows.map(runOf);
+}
+
+/** Returns the runs of a project that a node has: their commands may have started. */
+export async function runsOnNodes(
+  tx: Tx,
+  projectId: string,
+): Promise<{ id: string; node_id: string }[]> {
+  const rows = await tx
+    .selectFrom('runs')
+    .select(['id', 'node_id'])
+    .where('project_id', '=', projectId)
+    .where('ended_at', 'is', null)
+    .where('task_id', 'is not', null)
+    .orderBy('created_at')
+    .orderBy('id')
+    .execute();
+  return rows.flatMap(({ id, node_id }) => (node_id === null ? [] : [{ id, node_id }]));
 }
 
 function offerRun(
@@ -359,7 +378,7 @@ function reportedEnd(
 const isResult = (result: unknown): result is RunResult =>
   typeof result === 'object' &&
   result !== null &&
-  Number.isSafeInteger((result as { exit_code?: unknown }).exit_code);
+  isExitCode((result as { exit_code?: unknown }).exit_code);
 
 function errorIn(result: TaskReport['result']): Failure {
   const error = typeof result === 'object' ? result?.error : undefined;

@@ -132,6 +132,14 @@ describe('a file in the repository', () => {
     expect([changed.status, rulesOf(changed)]).toEqual([409, ['name:set_by_file']]);
     expect(changed.text).toContain('comes from berth.toml at');
     expect((await api.call('deleteJob', { params })).status).toBe(409);
+    // A request that read the job before its version was live.
+    const store = api.stores.jobs;
+    const { next_at, ...read } = await store.get(id, 'report');
+    const late = { ...read, next_at, schedule: '@daily' };
+    const isOfFile = { code: 'set_by_file' };
+    await expect(store.change(id, 'report', late)).rejects.toMatchObject(isOfFile);
+    await expect(store.delete(id, 'report')).rejects.toMatchObject(isOfFile);
+    expect((await short())[1]).toEqual(['report', '0 6 * * 1', config]);
     expect((await api.call('runJob', { params })).status).toBe(201);
 
     // A version without the table deletes the job; its runs stay. A rollback brings it back.

@@ -156,6 +156,15 @@ describe('a session', () => {
     expect(next.headers[EXEC_HEADER]).toBeUndefined();
   });
 
+  it.each([256, -1, 1e300, '0', null])('the exit code %j of an agent is none', async (code) => {
+    const { client, agent } = await session();
+    agent.socket.send(JSON.stringify({ type: 'exit', code }));
+    await client.closed;
+    expect(client.texts).toEqual([
+      { type: 'error', message: 'the agent reported no valid exit code' },
+    ]);
+  });
+
   it('ends with a sentence when its agent leaves, and the agent sees that its client left', async () => {
     const one = await session();
     one.agent.socket.terminate();

@@ -168,6 +168,40 @@ it('a command runs with the image, the env and the limits of the version that se
   expect(row?.env).toEqual({});
 });
 
+it('a decision about volumes knows the runs that a node has', async () => {
+  await world.live(project);
+  const volumes = [{ name: 'data', mount_path: '/data' }];
+  const body = { volumes, replace: 'recreate' };
+  expect((await api.call('patchProject', { params: { id: project }, body })).status).toBe(200);
+  const onNodes = async () => (await api.stores.flow.facts(project)).runs;
+  const id = await created();
+  expect(await onNodes(), 'it waits for a node').toBeUndefined();
+  await round();
+  expect(await onNodes()).toEqual([{ id, node_id: world.home }]);
+  await (await claim()).report(exited(0));
+  expect(await onNodes()).toBeUndefined();
+});
+
+it('a run of a job that begins after the clock was set back waits for the one that works', async () => {
+  await world.live(project);
+  const params = { id: project, name: 'report' };
+  const job = { name: 'report', schedule: '@monthly', command: ['x'], overlap: 'queue' };
+  await api.call('createJob', { params: { id: project }, body: job });
+  expect((await api.call('runJob', { params })).status).toBe(201);
+  await round();
+  pass(-30 * 60_000);
+  await register(api, { hostname: 'node-1', role: 'deploy', ...CAN });
+  const later = String((await api.call('runJob', { params })).json['id']);
+  await round();
+  expect(await get(later)).toMatchObject({
+    attempt: 0,
+    reason: 'waits for the end of the earlier run of its job',
+  });
+  expect((await (await claim()).report(exited(0))).status).toBe(200);
+  await round();
+  expect(await get(later)).toMatchObject({ attempt: 1 });
+});
+
 test.each([
   ['exit code 3', exited(3), { status: 'failed', exit_code: 3, code: 'command_failed' }],
   ['exit code 127', exited(127), { status: 'failed', exit_code: 127, code: 'command_failed' }],
@@ -186,6 +220,16 @@ test.each([
     'no image',
     failedWith('image_pull_failed'),
     { status: 'failed', exit_code: null, code: 'image_pull_failed' },
+  ],
+  [
+    'an exit code that no process has',
+    exited(2 ** 40),
+    { status: 'failed', exit_code: null, code: 'task_failed' },
+  ],
+  [
+    'an exit code that a shell would show as 0',
+    exited(256),
+    { status: 'failed', exit_code: null, code: 'task_failed' },
   ],
   [
     'nonsense',

@@ -44,5 +44,13 @@ it('is live when its processes run, without an address', async () => {
   const { routers, services } = (json as { http: Record<string, Record<string, object>> }).http;
   expect(routers?.['shop']).toMatchObject({ rule: 'Host(`shop.berth.localhost`)' });
   expect(services?.['shop']).toEqual({ loadBalancer: { servers: [] } });
+  // The page does not say that the project is stopped, also while it waits for a version with web.
+  const says = async () => (await api.stores.routes.all()).map((one) => one.at_zero);
+  expect(await says()).toEqual([true]);
+  const processes = [{ name: 'web' }, { name: 'bot', command: ['bot'] }];
+  await api.call('patchProject', { params: { id }, body: { processes } });
+  expect(await says()).toEqual([true]);
+  await api.call('stopProject', { params: { id } });
+  expect(await says()).toEqual([undefined]);
   await api.close();
 });

@@ -106,6 +106,11 @@ describe('the beginning', () => {
     ]);
     expect([plan.stopped, plan.route, stateOf(plan, 'd2')]).toEqual([undefined, null, null]);
   });
+  it('waits for a run that uses them', () => {
+    const plan = leave({ runs: [{ id: 'r1', node_id: 'n1' }] });
+    expect(plan.createTasks).toEqual([]);
+    expect(changeOf(plan, 'd2').waiting).toContain('run r1 uses its volumes on');
+  });
   it('also leaves a node that is being deleted', () => {
     expect(
       leave({ nodes: [node({ ...from, drain: null, deleting_at: NOW }), to] }).createTasks,

@@ -440,6 +440,18 @@ describe('a stopped project', () => {
     expect(reasons(plan) ?? []).toEqual([]);
     expect(plan?.createTasks.map(({ kind }) => kind)).toEqual(['look']);
   });
+  it('deploys if it has lost its web since then, because no person stopped it', () => {
+    const withoutWeb = project({
+      ...{ stopped_at: NOW, stopped_by_person: false },
+      processes: [{ name: 'bot', command: ['bot'] }],
+    });
+    const plan = checkPushes(pushes([delivery(1, { commit: TIP })]), {
+      ...stopped,
+      project: withoutWeb,
+    });
+    expect(reasons(plan) ?? []).toEqual([]);
+    expect(plan?.createTasks.map(({ kind }) => kind)).toEqual(['look']);
+  });
   it('skips at count 0 too, when a person stopped it', () => {
     const both = project({
       ...{ stopped_at: NOW, stopped_by_person: true },

@@ -190,6 +190,18 @@ describe('a drain moves the volumes', () => {
       'its volumes are being copied from home to away; the project is stopped meanwhile',
     );
   });
+  it('waits for a run that uses them, while the old version serves', () => {
+    const run = 'run r1 uses its volumes on home; they move when it has ended';
+    const serves = old({ settings });
+    const over = { nodes, live: [serves, next], volumes: [copy] };
+    const plan = tick({ ...over, runs: [{ id: 'r1', node_id: 'n1' }] });
+    expect(why(plan)).toContain(run);
+    expect(why(plan)).toContain('berth runs cancel r1');
+    expect(plan.createTasks).toEqual([]);
+    // Runs elsewhere have no volumes.
+    const other = { nodes, live: [stopped, next], volumes: [copy] };
+    expect(tick({ ...other, runs: [{ id: 'r1', node_id: 'n2' }] }).createTasks).toHaveLength(2);
+  });
   it('first stops the version that runs', () => {
     const container = {
       name: 'svc-shop',

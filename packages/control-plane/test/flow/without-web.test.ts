@@ -5,6 +5,7 @@ import type { Facts } from '../../src/domain/deployments/facts.ts';
 import type { InstanceRecord } from '../../src/domain/deployments/instance.ts';
 import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/platform/records.ts';
+import { scaledAfter } from '../../src/domain/projects/processes.ts';
 import { advance, stop } from '../../src/flow/deployment.ts';
 import {
   changeOf,
@@ -263,5 +264,31 @@ describe('a running version', () => {
       }),
     );
     expect(deploys(plan).map((one) => one.node)).toEqual(['n2']);
+  });
+});
+
+describe('a web that only berth.toml has', () => {
+  const ofFile = { processes: [{ name: 'web' }, BOT] };
+  const config = { file: 'berth.toml', commit: null, keys: ['processes'] };
+  const d = on.running({ settings: { ...SETTINGS, ...ofFile }, config });
+
+  it('rests at a scale to 0', () => {
+    const plan = advance(
+      d,
+      { type: 'scaled' },
+      world({
+        live: [d],
+        instances: [bot()],
+        route: routeTo(d),
+        project: project({ processes, scaled: { web: 0 } }),
+      }),
+    );
+    expect(plan.stopped).toMatchObject({ at: expect.any(Number), byPerson: false });
+    expect(plan.route).toMatchObject({ set: { deployment_id: 'd2', stopped: true } });
+  });
+
+  it('is not scaled to 0 any more when a new list has no web', () => {
+    expect(scaledAfter({ scaled: { web: 0, bot: 2 } }, [BOT])).toEqual({ bot: 1 });
+    expect(scaledAfter({ scaled: { web: 0 } }, [{ name: 'bot', command: ['bot'] }])).toEqual({});
   });
 });

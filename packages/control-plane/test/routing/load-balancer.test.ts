@@ -191,3 +191,11 @@ it('a server with an invalid address omits only its own project', () => {
   );
   expect(built.problems).toEqual(['shop: the address "10.0.0.2/evil" of its node is invalid']);
 });
+
+it('lists an address once that two instances have for a moment', () => {
+  // Their engine has restarted and exchanged its ports, and only one of them is reported.
+  const same = { ...SECOND, host_ip: '10.0.0.1', host_port: 32_001 };
+  const third = { ...SECOND, instance_id: 'i3' };
+  const { services } = parse([route({ servers: [same, third] })]);
+  expect(services['shop']?.loadBalancer?.servers).toEqual(SERVERS);
+});

@@ -9,6 +9,7 @@ import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
 import { CAN_DEVICES } from '@berth/wire/machine';
 import { CAN_RUN } from '@berth/wire/run-payload';
 import {
+  CAN_CONFIG_FILE,
   CAN_INSTANCES,
   CAN_PROCESSES,
   type RetirePayload,
@@ -54,8 +55,10 @@ export type AgentDeps = {
   commandChance?: Random | null;
   /** A planted bug: the marks of commands are gone after a restart. */
   forgetsMarks?: boolean;
+  /** Whether a builder reads berth.toml. */
+  readsFiles?: boolean;
   /** The git server. */
-  forge: Pick<Forge, 'tip'>;
+  forge: Pick<Forge, 'tip' | 'fileAt'>;
 };
 export type Agent = {
   hostname: string;
@@ -103,6 +106,12 @@ const diskOf = (isOut: boolean): NodeDisk => {
 /** Returns the instance that a deploy task starts; null: the first one. */
 const instanceOf = ({ kind, payload }: TaskRecord): string | null =>
   kind === 'deploy' ? ((payload as TaskRecord<'deploy'>['payload']).instance?.id ?? null) : null;
+/** Returns the process without HTTP that a deploy task starts; null: it starts none. */
+function processOf({ kind, payload }: TaskRecord): string | null {
+  if (kind !== 'deploy') return null;
+  const { settle_seconds, instance } = payload as TaskRecord<'deploy'>['payload'];
+  return settle_seconds === undefined ? null : (instance?.process ?? null);
+}
 /** As packages/agent/src/tasks/retire.ts. */
 const isRemoved = ({ deployment, instance }: Container, { remove }: RetirePayload): boolean =>
   remove.some(
@@ -208,15 +217,16 @@ export function createAgent(deps: AgentDeps): Agent {
       } catch {
         // The engine does not answer: the registration has no container list.
       }
-      for (const c of containers ?? [])
-        if (c.running)
-          history.record({
-            type: 'observing',
-            node: c.node,
-            project: c.project,
-            deployment: c.deployment,
-            address: `${engine.address}:${c.port}`,
-          });
+      // A process without HTTP has no address.
+      const serving = (containers ?? []).filter((c) => c.running && c.process === null);
+      for (const c of serving)
+        history.record({
+          type: 'observing',
+          node: c.node,
+          project: c.project,
+          deployment: c.deployment,
+          address: `${engine.address}:${c.port}`,
+        });
       const body = {
         hostname,
         boot_id,
@@ -224,6 +234,7 @@ export function createAgent(deps: AgentDeps): Agent {
         capabilities: [
           ...(deps.hasOwnSecret === true ? [NODE_SECRET] : []),
           ...(looks ? [LOOK_CAPABILITY] : []),
+          ...(deps.role === 'builder' && deps.readsFiles === true ? [CAN_CONFIG_FILE] : []),
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
           ...(deps.role === 'deploy' && deps.runsInstances
             ? [CAN_INSTANCES, CAN_PROCESSES, BEAT]
@@ -282,13 +293,12 @@ export function createAgent(deps: AgentDeps): Agent {
       if (engine.up)
         for (const c of engine.list())
           if (c.running && listed.has(c.id)) engine.disk.writes(c.id, c.deployment);
-      for (const c of containers ?? [])
-        if (c.running)
-          history.record({
-            type: 'told',
-            project: c.project,
-            address: `${body.host_ip}:${c.port}`,
-          });
+      for (const c of serving)
+        history.record({
+          type: 'told',
+          project: c.project,
+          address: `${body.host_ip}:${c.port}`,
+        });
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
@@ -452,7 +462,14 @@ export function createAgent(deps: AgentDeps): Agent {
       };
       const address =
         typeof report.host_port === 'number' ? `${engine.address}:${report.host_port}` : null;
-      history.record({ type: 'reporting', ...about, project: task.project_id ?? '', address });
+      const process = processOf(task);
+      history.record({
+        type: 'reporting',
+        ...about,
+        project: task.project_id ?? '',
+        address,
+        ...(process === null ? {} : { process }),
+      });
       try {
         const sent = world.now();
         await untilAnswered((api) => api.complete(task.id, lease, report));
@@ -521,12 +538,14 @@ export function createAgent(deps: AgentDeps): Agent {
       if (!(await work(run, long))) return failed('cancelled');
       if (random.chance(0.08)) return failed('build_failed');
       const sha = task.payload.commit ?? deps.forge.tip(task.payload);
+      const text = task.payload.config_file === undefined ? null : deps.forge.fileAt(sha);
       return {
         report: {
           status: 'completed',
           result: null,
           image_tag: `${task.payload.image_repository}:${sha}`,
           commit: sha,
+          ...(text === null ? {} : { config_file: { file: 'berth.toml', text } }),
         },
         discard() {},
       };
@@ -591,8 +610,7 @@ export function createAgent(deps: AgentDeps): Agent {
           deployment: task.deployment_id ?? '',
           generation: payload.generation,
           instance: instanceOf(task),
-          process:
-            payload.settle_seconds === undefined ? null : (payload.instance?.process ?? null),
+          process: processOf(task),
           node: task.node_id,
           holder,
           keepsPort,

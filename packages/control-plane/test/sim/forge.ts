@@ -28,6 +28,10 @@ export type Forge = {
    * one.
    */
   push(project: string, isMisdirected?: boolean): void;
+  /** Sets what berth.toml says in each later commit of the branch that people use; null: no file. */
+  write(project: string, text: string | null): void;
+  /** Returns berth.toml of a commit. */
+  fileAt(commit: string): string | null;
   /** Returns the newest commit of the branch. */
   tip(place: Place): string;
   /** Returns the last push to the branch; undefined: none. */
@@ -56,6 +60,8 @@ export function createForge(
   /** The last push to each place. */
   const pushed = new Map<string, { commit: string; at: number }>();
   const places = new Map<string, Place[]>();
+  /** berth.toml of each branch now, and of each commit. */
+  const files = new Map<string, string | null>();
   const active = new Set<string>();
   const pushOf = new Map<string, string>();
   const life: Life = { name: 'forge', alive: true };
@@ -106,6 +112,11 @@ export function createForge(
     up: true,
     tip: (place) => pushed.get(placeOf(place))?.commit ?? shaOf(`first of ${placeOf(place)}`),
     lastPush: (place) => pushed.get(placeOf(place)),
+    write(project, text) {
+      const [place] = places.get(project) ?? [];
+      if (place !== undefined) files.set(placeOf(place), text);
+    },
+    fileAt: (commit) => files.get(commit) ?? null,
     use(project, place) {
       const others = (places.get(project) ?? []).filter((p) => placeOf(p) !== placeOf(place));
       places.set(project, [place, ...others]);
@@ -119,6 +130,7 @@ export function createForge(
       const push = `push-${(pushes += 1)}`;
       const commit = shaOf(push);
       pushed.set(placeOf(place), { commit, at: world.now() });
+      files.set(commit, files.get(placeOf(place)) ?? null);
       active.add(project);
       history.record({ type: 'pushed', commit, place: placeOf(place) });
       const again = (forge_id: string | null): void =>

@@ -3,9 +3,11 @@
  * results.
  */
 import type { History } from '@berth/testbed/history';
+import { hasWeb } from '@berth/wire/project';
 import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { DeploymentRecord, NodeRecord } from '../../src/domain/platform/records.ts';
+import { replaceOf, workersIn } from '../../src/domain/projects/processes.ts';
 import { newDrain } from '../../src/flow/drain.ts';
 import type { NewDeployment } from '../../src/flow/driver.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';
@@ -22,6 +24,12 @@ export type People = {
   deploy(project: string): Promise<void>;
   /** Restarts the project. */
   restart(project: string): Promise<void>;
+  /** Deploys an earlier release again. */
+  rollback(project: string, release: string): Promise<void>;
+  /** Stops the project. */
+  halt(project: string): Promise<void>;
+  /** Starts a project that was stopped. */
+  start(project: string): Promise<void>;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
   /** Stops the deployment's project. */
@@ -39,6 +47,10 @@ export type People = {
     how: { drainSeconds: number; hasTokens: boolean; hasVolume: boolean },
   ): Promise<void>;
 };
+
+/** How each process of a version without `web` is replaced. */
+const replacesOf = ({ settings }: DeploymentRecord): Record<string, 'rolling' | 'recreate'> =>
+  Object.fromEntries(workersIn(settings).map((process) => [process.name, replaceOf(process)]));
 
 /**
  * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends.
@@ -309,6 +321,9 @@ export function createPeople(
     act,
     deploy: (project) => deploy(project, null),
     restart: (project) => deploy(project, { find: 'last' }, 'restart'),
+    halt: stop,
+    rollback: (project, release) => deploy(project, release, 'rollback'),
+    start: (project) => deploy(project, { find: 'last' }, 'start'),
     drain,
     stop(id) {
       const project = deployments.get(id);
@@ -357,6 +372,7 @@ export function createPeople(
           deployment: id,
           state: d?.status ?? 'missing',
           node: d?.node_id ?? null,
+          ...(d === undefined || hasWeb(d.settings) ? {} : { without_web: replacesOf(d) }),
           sent,
         });
       }

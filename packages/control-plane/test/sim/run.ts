@@ -5,6 +5,7 @@
  */
 import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
+import { hasWeb } from '@berth/wire/project';
 import { CAN_INSTANCES } from '@berth/wire/task';
 import { isSettled, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { type InstanceRecord, isWeb } from '../../src/domain/deployments/instance.ts';
@@ -38,6 +39,7 @@ import { createProxy, type Proxy } from './proxy.ts';
 import { createRandom, type Random } from './random.ts';
 import { createScaling, SCALED_DRAIN_S, type Scaling } from './scaling.ts';
 import { createRestless, type Restless } from './restless.ts';
+import { createWithoutWeb, type WithoutWeb } from './without-web.ts';
 import { createWorld, type Life } from './world.ts';
 
 export type RunOptions = {
@@ -81,6 +83,11 @@ export type RunOptions = {
   devices?: number;
   /** Share of the scaled runs in which projects have workers. Default: 0.4. */
   workers?: number;
+  /**
+   * Share of runs in which people take `web` from projects and bring it back (without-web.ts); these
+   * runs are scaled. Default: 0.
+   */
+  withoutWeb?: number;
   /** Share of runs with jobs, runs and release commands (jobs.ts). Default: 0. */
   jobs?: number;
   /**
@@ -169,6 +176,7 @@ export async function run({
   devices = 0.3,
   workers = 0.4,
   jobs: withJobs = 0,
+  withoutWeb: withoutWebShare = 0,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -185,6 +193,7 @@ export async function run({
   let changing: Changing | null = null;
   let scaling: Scaling | null = null;
   let jobs: Jobs | null = null;
+  let withoutWeb: WithoutWeb | null = null;
   const scaleChance = createRandom(seed + 3_000_003);
   const history = {
     record(happening: Happening): void {
@@ -197,7 +206,9 @@ export async function run({
   };
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
   world.atOnce(database.callsAtOnce);
-  const isScaled = scaleChance.chance(scales);
+  const webChance = createRandom(seed + 8_000_003);
+  const isWithoutWeb = webChance.chance(withoutWebShare);
+  const isScaled = scaleChance.chance(isWithoutWeb ? 1 : scales);
   const deviceChance = createRandom(seed + 4_000_003);
   const removalChance = createRandom(seed + 5_000_003);
   const workerChance = createRandom(seed + 6_000_003);
@@ -297,6 +308,7 @@ export async function run({
         devices: hasDevices && role === 'deploy' ? deviceChance.int(1, 3) : 0,
         forge,
         forgetsMarks,
+        readsFiles: isWithoutWeb,
         commandChance: hasJobs ? createRandom(jobChance.int(1, 1e9)) : null,
       };
       const agent = (contract ? createContractAgent : createAgent)(parts);
@@ -352,6 +364,19 @@ export async function run({
     await world.run(start + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
+    if (isWithoutWeb) {
+      withoutWeb = createWithoutWeb({
+        world,
+        history,
+        controlPlane,
+        people,
+        forge,
+        random: webChance,
+      });
+      let isPrepared = false;
+      void withoutWeb.prepare().then(() => (isPrepared = true));
+      await world.run(world.now() + 20_000, () => isPrepared);
+    }
     if (isScaled) {
       scaling = createScaling({
         world,
@@ -359,7 +384,7 @@ export async function run({
         controlPlane,
         network,
         agents,
-        projects: people.projects,
+        projects: withoutWeb === null ? people.projects : withoutWeb.others,
         drainSeconds,
         random: scaleChance,
         silentMs: isDoubled ? null : failoverMs,
@@ -467,6 +492,7 @@ export async function run({
       changing.begin(stormMs - LATEST_MS);
     }
     scaling?.begin(stormMs);
+    withoutWeb?.begin(stormMs);
     jobs?.begin(stormMs);
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
@@ -479,6 +505,7 @@ export async function run({
     begun.end();
     restless?.end();
     scaling?.end();
+    withoutWeb?.end();
     jobs?.end();
     void scaling?.giveRoom();
     for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
@@ -600,11 +627,14 @@ export async function run({
         const rows = await stores.instances.ofDeployments([id]);
         const others = rows.filter(isWeb);
         const count = isStopFirst(d.settings) ? 1 : countFor(d, project);
+        const isWebThere =
+          !hasWeb(d.settings) ||
+          (d.lost_since === null &&
+            !isMissing(d) &&
+            others.length === count - 1 &&
+            others.every(({ state }) => state === 'serving'));
         const isThere =
-          d.lost_since === null &&
-          !isMissing(d) &&
-          others.length === count - 1 &&
-          others.every(({ state }) => state === 'serving') &&
+          isWebThere &&
           workersOf(d, project).every(
             ({ name, count: most }) => upOf(rows, name) === most && rowsOf(rows, name) === most,
           );

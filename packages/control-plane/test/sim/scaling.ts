@@ -31,7 +31,7 @@ export function createScaling(deps: {
   controlPlane: ControlPlane;
   network: Pick<Network, 'split'>;
   agents: readonly Agent[];
-  projects: ReadonlyMap<string, string>;
+  projects: { keys(): Iterable<string> };
   drainSeconds: number;
   random: Random;
   /** Time after which a silent node counts as lost; null: no machine is silent for so long. */

@@ -24,6 +24,7 @@ beforeEach(async () => {
       timeout_seconds: 60,
       memory_bytes: null,
       cpus: null,
+      stdin: false,
       retries: 0,
       created_by: null,
       queue_deadline_at: NOW + 60_000,

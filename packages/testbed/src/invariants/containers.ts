@@ -140,6 +140,9 @@ const addressesOf = ({ routes, servers }: Of<'routed'>): Record<string, readonly
 });
 
 function deploymentRuns({ broken }: HistoryFacts, seen: Seen, e: Of<'read'>): void {
+  if (!seen.liveSince.has(e.deployment)) seen.liveSince.set(e.deployment, e);
+  // Its host has a page: see `page-without-web`.
+  if (e.without_web !== undefined) return;
   const addresses = seen.reported.get(e.deployment) ?? new Set();
   const routed = seen.everServed.get(e.project) ?? new Set();
   // Scaled to 0 during the switch: its host shows the page instead.
@@ -151,7 +154,6 @@ function deploymentRuns({ broken }: HistoryFacts, seen: Seen, e: Of<'read'>): vo
       e.at,
       `deployment ${e.deployment} is running, but no proxy served it`,
     );
-  if (!seen.liveSince.has(e.deployment)) seen.liveSince.set(e.deployment, e);
 }
 
 function checkServed({ accepted, broken }: HistoryFacts, seen: Seen, e: Of<'served'>): void {
@@ -385,10 +387,13 @@ function checkStopAtProxies(
   at: number,
   { project, isStopped }: { project: string; isStopped: boolean },
 ): void {
-  const runs = [...reads.values()].some(
-    (ofDeployment) =>
-      ofDeployment.at(-1)?.state === 'running' && ofDeployment[0]?.project === project,
-  );
+  const running = [...reads.values()].flatMap((ofDeployment) => {
+    const last = ofDeployment.at(-1);
+    return last?.state === 'running' && last.project === project ? [last] : [];
+  });
+  const runs = running.length > 0;
+  // A version without `web` has a page too.
+  if (!isStopped && running.some((e) => e.without_web !== undefined)) return;
   for (const [proxy, routes] of served) {
     const hasPage = pages.get(proxy)?.includes(project) === true;
     if (isStopped && routes[project] !== undefined)

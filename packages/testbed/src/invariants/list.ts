@@ -19,6 +19,8 @@ export const INVARIANTS = {
   'own-host': 'a host is never answered by another project’s container',
   'count-kept': 'as many instances run as the project wants',
   'workers-kept': 'as many workers run as the project wants, all of the version that serves',
+  'page-without-web': 'the host of a project without `web` shows its page, and no `web` is left',
+  'started-first': 'a version without `web` runs only when its processes have started',
   'runs-once': 'a command starts at most once, unless `retries` allows more',
   'no-silent-gap': 'each time of an enabled job has one run, or one record that says why not',
   'release-serves': 'the old version serves during a release command',

@@ -8,6 +8,7 @@ export function checkWorkers({ all, broken, isGone, end }: HistoryFacts): void {
     if (e.change === 'started') running.set(e.container, e);
     else running.delete(e.container);
   }
+  checkOthers({ all, broken, isGone }, running, end.at);
   for (const { project, deployment, process, count, isAble } of all('wants_workers')) {
     if (isGone(project, end.at)) continue;
     const there = [...running.values()].filter(
@@ -24,6 +25,27 @@ export function checkWorkers({ all, broken, isGone, end }: HistoryFacts): void {
       end.at,
       `project ${project} wants ${count} of ${process} of ${deployment}; these run: ` +
         there.map((e) => `${e.container} of ${e.deployment} on ${e.node}`).join(', '),
+    );
+  }
+}
+
+/** Finds processes that the version that runs does not have. */
+function checkOthers(
+  { all, broken, isGone }: Pick<HistoryFacts, 'all' | 'broken' | 'isGone'>,
+  running: ReadonlyMap<string, Of<'worker'>>,
+  at: number,
+): void {
+  const wanted = new Set(all('wants_workers').map((e) => `${e.project} ${e.process}`));
+  for (const { project, deployment } of all('wants')) {
+    const other = [...running.values()].find(
+      (e) => e.project === project && !wanted.has(`${project} ${e.process}`) && !isGone(e.node, at),
+    );
+    if (other === undefined || isGone(project, at)) continue;
+    broken(
+      'workers-kept',
+      at,
+      `project ${project} runs ${deployment} without ${other.process}, and ${other.container} of ` +
+        `${other.deployment} runs on ${other.node}`,
     );
   }
 }

@@ -10,6 +10,7 @@ import {
   type EndMessage,
   execMessage,
 } from '@berth/wire/exec';
+import { isExitCode } from '@berth/wire/run-payload';
 import type { RawData, WebSocket } from 'ws';
 
 export type Relay = {
@@ -28,6 +29,8 @@ export type Relay = {
 /** Time in ms for the closing handshake. */
 const CLOSE_MS = 10_000;
 const MAX_TEXT = 4_096;
+/** Bytes from the client that can wait for the agent in this process. */
+const MOST_WAITING = 8 * EXEC_WINDOW;
 
 type State = {
   client: WebSocket;
@@ -90,6 +93,12 @@ export function createRelay(
 function fromClient(state: State, data: RawData, isBinary: boolean): void {
   const { agent } = state;
   if (agent === null || state.hasEnded) return;
+  // The window counts data only, and a client can send messages without data.
+  if (agent.bufferedAmount > MOST_WAITING)
+    return end(state, {
+      type: 'error',
+      message: 'the client sent messages too fast for the agent of the node; start it again',
+    });
   if (isBinary) {
     const size = sizeOf(data);
     state.up += size;
@@ -126,8 +135,13 @@ function fromAgent(state: State, data: RawData, isBinary: boolean): void {
     state.unconfirmed = Math.max(0, state.unconfirmed - bytes);
     return pass(agent, client, JSON.stringify({ type: 'taken', bytes }), false);
   }
-  if (message?.type === 'exit' && Number.isInteger(message['code']))
-    return end(state, { type: 'exit', code: message['code'] as number });
+  if (message?.type === 'exit')
+    return end(
+      state,
+      isExitCode(message['code'])
+        ? { type: 'exit', code: message['code'] }
+        : { type: 'error', message: 'the agent reported no valid exit code' },
+    );
   if (message?.type === 'error')
     return end(state, { type: 'error', message: String(message['message']).slice(0, 1_000) });
 }

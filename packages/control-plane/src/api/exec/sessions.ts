@@ -1,5 +1,6 @@
 /**
- * The open exec sessions and tunnels of this control plane, and those that wait for their agents.
+ * The open exec sessions, tunnels and inputs of runs of this control plane, and those that wait for
+ * their agents.
  *
  *   ticket used ──▶ waiting ── the agent connects ──▶ open ── exit, a side leaves, idle, rights end ──▶ ended
  *                      └── no agent within AGENT_MS ──▶ ended
@@ -19,7 +20,8 @@ import type { EndMessage } from '@berth/wire/exec';
 import type { WebSocket } from 'ws';
 import { roleIn } from '../../domain/identity/access.ts';
 import {
-  checkExec,
+  checkSession,
+  type ExecKind,
   type ExecRecord,
   type ExecSessionStore,
 } from '../../domain/exec/exec-sessions.ts';
@@ -35,7 +37,10 @@ export type ExecLimits = {
   /** Sessions of one control plane, and of one person there. */
   most: number;
   mostOfUser: number;
-  /** Time in ms without a byte after which a session ends. */
+  /**
+   * Time in ms without a byte after which a session ends. The input of a run has none: a command that
+   * reads slowly would take its end for the end of the data.
+   */
   idleMs: number;
   /** Time in ms in which the agent must connect. */
   agentMs: number;
@@ -201,6 +206,12 @@ async function removeRow({ deps, isClosed }: State, id: string): Promise<void> {
   }
 }
 
+const END_ACTIONS = {
+  exec: 'execEnd',
+  tunnel: 'tunnelEnd',
+  input: 'runInputEnd',
+} as const satisfies Record<ExecKind, string>;
+
 async function ended(state: State, session: Session, end: EndMessage | null): Promise<void> {
   const { deps, sessions } = state;
   const { record, user, address, requestId, relay } = session;
@@ -217,7 +228,7 @@ async function ended(state: State, session: Session, end: EndMessage | null): Pr
       at: deps.now(),
       email: user.email.toLowerCase(),
       via: user.credential.kind,
-      action: record.kind === 'exec' ? 'execEnd' : 'tunnelEnd',
+      action: END_ACTIONS[record.kind],
       target: record.project_id,
       address,
       outcome: isDone ? 'done' : 'failed',
@@ -244,6 +255,8 @@ const endWords = (end: EndMessage): string =>
 
 /** Returns where and what, for the audit log. */
 export function orderText({ place, agent_order }: Pick<ExecRecord, 'place' | 'agent_order'>) {
+  if (agent_order.kind === 'input')
+    return `${place.project}, run ${agent_order.run} on ${place.node}`;
   const where = `${place.project}, ${place.process} ${place.number} on ${place.node}`;
   return agent_order.kind === 'exec'
     ? `${where}: ${JSON.stringify(agent_order.command)}`
@@ -253,8 +266,8 @@ export function orderText({ place, agent_order }: Pick<ExecRecord, 'place' | 'ag
 async function tick(state: State): Promise<void> {
   const now = performance.now();
   for (const session of state.sessions.values()) {
-    const { relay } = session;
-    if (now - relay.activeAt() > state.limits.idleMs) {
+    const { relay, record } = session;
+    if (record.kind !== 'input' && now - relay.activeAt() > state.limits.idleMs) {
       const minutes = Math.round(state.limits.idleMs / 60_000);
       relay.end({
         type: 'error',
@@ -271,7 +284,7 @@ async function tick(state: State): Promise<void> {
 /** Ends the sessions whose rights have ended. Equal rights are checked once. */
 async function checkAll(state: State): Promise<void> {
   const groups = Map.groupBy(state.sessions.values(), ({ record }) =>
-    JSON.stringify([record.project_id, record.credential]),
+    JSON.stringify([record.kind, record.project_id, record.credential]),
   );
   for (const [, sessions] of groups) {
     const [first] = sessions;
@@ -297,7 +310,7 @@ async function whyEnded({ deps, isClosed }: State, record: ExecRecord): Promise<
 /** Returns the person as of now. Throws if the rights of the session have ended. */
 export async function checkRights(
   { callers, projects }: Pick<Deps, 'callers' | 'projects'>,
-  { credential, project_id }: Pick<ExecRecord, 'credential' | 'project_id'>,
+  { credential, project_id, kind }: Pick<ExecRecord, 'credential' | 'project_id' | 'kind'>,
 ): Promise<Caller> {
   const user = await callers.again(credential);
   if (user === null || user.id !== credential.user_id)
@@ -307,6 +320,6 @@ export async function checkRights(
     throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const role = roleIn(project, user);
   if (role === null) throw new DomainError('not_found', 'the project does not exist');
-  checkExec(project, role);
+  checkSession(kind, project, role);
   return user;
 }

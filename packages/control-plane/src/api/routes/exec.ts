@@ -1,4 +1,4 @@
-/** Routes of exec sessions and tunnels (docs/console.md). */
+/** Routes of exec sessions, tunnels (docs/console.md) and the standard input of runs. */
 import { randomBytes, randomUUID, timingSafeEqual } from 'node:crypto';
 import {
   type AgentOrder,
@@ -30,6 +30,7 @@ import type { NodeRecord, ProjectRecord } from '../../domain/platform/records.ts
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import { presentProject } from '../../domain/projects/present-project.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { RunStore } from '../../domain/runs/run-store.ts';
 import type { Agents } from '../agents.ts';
 import { type Caller, type Callers, storedCredential } from '../auth/callers.ts';
 import { sha256Of } from '../auth/secrets.ts';
@@ -46,6 +47,7 @@ export type Deps = {
   deployments: Pick<DeploymentStore, 'getMany'>;
   instances: Pick<InstanceStore, 'ofDeployments'>;
   nodes: Pick<NodeStore, 'getMany'>;
+  runs: Pick<RunStore, 'get'>;
   stores: { execSessions: ExecSessionStore };
   execSessions: ExecSessions;
   agents: Pick<Agents, 'checkNode'>;
@@ -60,6 +62,7 @@ export type Deps = {
 export function execRoutes(route: Define, deps: Deps): void {
   route('execProject', (call) => execProject(deps, call));
   route('tunnelProject', (call) => tunnelProject(deps, call));
+  route('runInput', (call) => runInput(deps, call));
   route('openExec', (call) => openExec(deps, call));
   route('agentExec', (call) => agentExec(deps, call));
 }
@@ -106,29 +109,66 @@ async function createTicket(
   deps.execSessions.checkRoom(user.id);
   const { instance, node } = await runningInstance(deps, project, wanted);
   checkNodeAllows(node);
-  const record: ExecRecord = {
-    id: randomUUID(),
-    ticket_hash: '',
+  const { process, number } = instance;
+  const session: NewSession = {
     kind: request.routeOptions.config.routeName === 'tunnelProject' ? 'tunnel' : 'exec',
     project_id: project.id,
     node_id: node.id,
     agent_order: orderFor(instance.container_id ?? '', project),
     credential: storedCredential(user),
-    place: {
-      project: project.name,
-      process: instance.process,
-      number: instance.number,
-      node: node.hostname,
-    },
-    expires_at: deps.uptime.estimate().at + TICKET_MS,
+    place: { project: project.name, process, number, node: node.hostname },
+  };
+  request.audited = { target: project.id, detail: orderText(session) };
+  return ticketFor(deps, session);
+}
+
+/**
+ * Gives the person of a run a ticket for its standard input. It requires the right to start runs, and
+ * neither ALLOW_EXEC nor `allow_exec`: a person could put the same bytes into the command itself.
+ */
+async function runInput(deps: Deps, call: Call<'runInput'>): Promise<ExecTicket> {
+  const { user, request } = call;
+  const run = await deps.runs.get(call.params.id);
+  if (run.created_by !== user.email)
+    throw new DomainError('forbidden', 'only the person who started the run sends its input');
+  if (!run.stdin)
+    throw new DomainError('wrong_state', 'the run was started without `stdin`, so it has no input');
+  if (run.status !== 'running' || run.node_id === null)
+    throw new DomainError(
+      'wrong_state',
+      `the run takes its input while it is running; it is ${run.status}`,
+    );
+  deps.execSessions.checkRoom(user.id);
+  const project = await deps.projects.get(run.project_id);
+  const [node] = await deps.nodes.getMany([run.node_id]);
+  const session: NewSession = {
+    kind: 'input',
+    project_id: project.id,
+    node_id: run.node_id,
+    agent_order: { type: 'start', kind: 'input', run: run.id },
+    credential: storedCredential(user),
+    place: { project: project.name, process: '', number: 0, node: node?.hostname ?? run.node_id },
+  };
+  request.audited = { target: project.id, detail: orderText(session) };
+  return ticketFor(deps, session);
+}
+
+type NewSession = Pick<
+  ExecRecord,
+  'kind' | 'project_id' | 'node_id' | 'agent_order' | 'credential' | 'place'
+>;
+
+async function ticketFor(deps: Deps, session: NewSession): Promise<ExecTicket> {
+  const { at } = deps.uptime.estimate();
+  const ticket = randomBytes(32).toString('base64url');
+  const record: ExecRecord = {
+    ...session,
+    id: randomUUID(),
+    ticket_hash: sha256Of(ticket),
+    expires_at: at + TICKET_MS,
     used_at: null,
   };
-  request.audited = { target: project.id, detail: orderText(record) };
-  const ticket = randomBytes(32).toString('base64url');
-  await deps.stores.execSessions.create(
-    { ...record, ticket_hash: sha256Of(ticket) },
-    deps.uptime.estimate().at,
-  );
+  await deps.stores.execSessions.create(record, at);
   const url = new URL(`/api/exec/${record.id}`, deps.settings.publicUrl);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return { ticket, url: url.href };

@@ -8,9 +8,9 @@ import type { NodeStore } from '../../domain/nodes/node-store.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
-import { originText } from '../../domain/projects/config-file.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import { overlapReason, runOfJob } from '../../domain/runs/due-runs.ts';
+import { refuseOfFile } from '../../domain/runs/file-jobs.ts';
 import type { JobRecord, JobSettings, JobStore } from '../../domain/runs/job-store.ts';
 import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
 import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
@@ -79,19 +79,6 @@ async function patchJob(deps: Deps, { params, body }: Call<'patchJob'>): Promise
   return view(deps, await deps.jobs.get(params.id, params.name));
 }
 
-/** Throws set_by_file. */
-function refuseOfFile({
-  name,
-  config_file: file,
-  config_commit: commit,
-}: Pick<JobRecord, 'name' | 'config_file' | 'config_commit'>): void {
-  if (file === null) return;
-  const message = `comes from ${originText({ file, commit })}; change it in that file and deploy`;
-  throw new DomainError('set_by_file', `job ${name} ${message}`, [
-    { field: 'name', rule: 'set_by_file', message },
-  ]);
-}
-
 const settingsOf = (job: Omit<JobRecord, 'next_at'>): JobSettings => {
   const {
     project_id: _id,
@@ -127,7 +114,8 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
   if (!running.has(project.id))
     throw new DomainError(
       'wrong_state',
-      `no version of project ${project.name} runs, so the job has no image; deploy it first`,
+      `no version of project ${project.name} runs, so the job has no image; deploy it, or start it ` +
+        `if it is stopped: berth start ${project.name}`,
     );
   const open = await deps.jobs.openRuns(project.id, job.name);
   const reason = overlapReason(job.overlap, open);

@@ -1,9 +1,11 @@
 /** Routes of runs: commands in containers of their own (docs/jobs.md). */
 import { randomUUID } from 'node:crypto';
 import { DEFAULT_RUN_SECONDS, isOpenRun, type Run } from '@berth/wire/run';
+import { CAN_RUN_INPUT } from '@berth/wire/run-payload';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
 import type { NodeStore } from '../../domain/nodes/node-store.ts';
+import { isOnline } from '../../domain/nodes/placement.ts';
 import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
@@ -25,7 +27,7 @@ export type Deps = {
   runs: Pick<RunStore, 'cancel' | 'create' | 'get' | 'list' | 'readLog'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'ran'>;
-  nodes: Pick<NodeStore, 'getMany'>;
+  nodes: Pick<NodeStore, 'all' | 'getMany'>;
   limits: Limits;
   uptime: Pick<UptimeClock, 'now'>;
   changes: Pick<Changes, 'notify' | 'on' | 'wait'>;
@@ -54,6 +56,7 @@ async function createRun(deps: Deps, { params, body, user }: Call<'createRun'>):
     const ran = await deps.deployments.ran(project.id);
     throw nothingToRun(project.name, ran.length > 0);
   }
+  if (body.stdin === true) await checkInput(deps);
   const { at } = await deps.uptime.now();
   const run = await deps.runs.create(
     {
@@ -67,6 +70,7 @@ async function createRun(deps: Deps, { params, body, user }: Call<'createRun'>):
       timeout_seconds: body.timeout_seconds ?? DEFAULT_RUN_SECONDS,
       memory_bytes: body.memory_bytes ?? null,
       cpus: body.cpus ?? null,
+      stdin: body.stdin ?? false,
       retries: 0,
       created_by: user.email,
       queue_deadline_at: at + deps.limits.queueMs,
@@ -90,11 +94,24 @@ function checkEnv(env: Record<string, string>): void {
     );
 }
 
+/** Throws agent_cannot if no agent could pass on the input: the run would wait in vain. */
+async function checkInput({ nodes, limits, now }: Deps): Promise<void> {
+  const able = (await nodes.all()).filter((node) => node.capabilities?.includes(CAN_RUN_INPUT));
+  if (able.some((node) => isOnline(node, now(), limits))) return;
+  throw new DomainError(
+    'agent_cannot',
+    able.length > 0
+      ? 'every node whose agent passes on standard input is offline'
+      : 'no agent can pass on standard input; upgrade the agents, or start the run without it',
+  );
+}
+
 const nothingToRun = (project: string, ran: boolean): DomainError =>
   new DomainError(
     'wrong_state',
     ran
-      ? `no version of project ${project} runs now, so a command has no image; deploy it`
+      ? `no version of project ${project} runs now, so a command has no image; deploy it, or start ` +
+          `it if it is stopped: berth start ${project}`
       : `no version of project ${project} ever ran, so a command has no image; deploy it first`,
   );
 
@@ -105,7 +122,7 @@ async function projectRuns(deps: Deps, { params, query }: Call<'projectRuns'>) {
 
 /** Returns the runs in the form of the API, with the names of their nodes. */
 export async function runViews(
-  deps: Pick<Deps, 'nodes'>,
+  deps: { nodes: Pick<NodeStore, 'getMany'> },
   runs: readonly RunRecord[],
 ): Promise<Run[]> {
   const ids = [...new Set(runs.flatMap(({ node_id }) => node_id ?? []))];

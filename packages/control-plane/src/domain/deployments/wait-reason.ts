@@ -69,6 +69,8 @@ type VolumesWait =
   | { kind: 'volumes_node_deleted'; volumes: string; project_id: string; copy_id: string }
   | { kind: 'volumes_node_offline'; volumes: string; since: number }
   | { kind: 'volumes_copying'; from: string; to: string }
+  /** A command writes to the volumes that must leave the node. */
+  | { kind: 'volumes_run'; run: string; node: string }
   /**
    * The source and the new copy are identical, but the node has not confirmed yet that no container
    * wrote meanwhile.
@@ -215,6 +217,7 @@ export function plainWaitText(reason: WaitReason): string {
     case 'volumes_node_deleted':
     case 'volumes_node_offline':
     case 'volumes_copying':
+    case 'volumes_run':
     case 'volumes_unconfirmed':
       return volumesText(reason);
     case 'restarting_previous':
@@ -307,6 +310,11 @@ function volumesText(reason: VolumesWait): string {
       return (
         `its volumes are being copied from ${reason.from} to ${reason.to}; the project is ` +
         'stopped meanwhile'
+      );
+    case 'volumes_run':
+      return (
+        `run ${reason.run} uses its volumes on ${reason.node}; they move when it has ended: wait, ` +
+        `or berth runs cancel ${reason.run}`
       );
     case 'volumes_unconfirmed':
       return (

@@ -1,10 +1,10 @@
-/** Exec sessions and tunnels: their records, and who may open them. */
+/** Exec sessions, tunnels and the standard input of runs: their records, and who may open them. */
 import type { AgentOrder } from '@berth/wire/exec';
 import type { Role } from '@berth/wire/vocabulary';
 import type { ProjectRecord } from '../platform/records.ts';
 import { DomainError } from '../platform/errors.ts';
 
-export type ExecKind = 'exec' | 'tunnel';
+export type ExecKind = 'exec' | 'tunnel' | 'input';
 /** A credential without its secret, which is checked again while the session is open. */
 export type ExecCredential = { user_id: string } & (
   | {
@@ -45,6 +45,18 @@ export type ExecSessionStore = {
   waiting(since: number): Promise<{ id: string; node_id: string }[]>;
   remove(id: string): Promise<void>;
 };
+
+/** Throws if this role may not have a session of this kind in the project. */
+export function checkSession(
+  kind: ExecKind,
+  project: Pick<ProjectRecord, 'name' | 'allow_exec' | 'exec_role'>,
+  role: Role,
+): void {
+  if (kind !== 'input') return checkExec(project, role);
+  // The right to start a run includes its input.
+  if (role === 'viewer')
+    throw new DomainError('forbidden', 'the input of a run requires the role developer or admin');
+}
 
 /** Throws forbidden or exec_off if this role may not open sessions of the project. */
 export function checkExec(

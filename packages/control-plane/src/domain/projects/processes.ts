@@ -35,13 +35,16 @@ export function countIn(
   return project.scaled[name] ?? (isDefault ? count : (listed ?? count));
 }
 
-/** Returns the counts that people set, after a change of the list. */
+/**
+ * Returns the counts that people set, after a change of the list. The count of `web` ends with it: a
+ * project without `web` is not scaled to 0.
+ */
 export function scaledAfter(
   { scaled }: Pick<Counted, 'scaled'>,
   given: readonly Process[],
 ): Record<string, number> {
   const names = given.map(({ name }) => name);
-  const kept = Object.entries(scaled).filter(([name]) => !names.includes(name));
+  const kept = Object.entries(scaled).filter(([name]) => name !== WEB && !names.includes(name));
   const set = given.flatMap(({ name, count }) => (count === undefined ? [] : [[name, count]]));
   return Object.fromEntries([...kept, ...set]) as Record<string, number>;
 }

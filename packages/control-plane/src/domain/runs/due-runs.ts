@@ -96,6 +96,7 @@ export const runOfJob = (
   timeout_seconds: job.timeout_seconds,
   memory_bytes: job.memory_bytes,
   cpus: job.cpus,
+  stdin: false,
   retries: job.retries,
   created_by: by,
   queue_deadline_at: deadline,

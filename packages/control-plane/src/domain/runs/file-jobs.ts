@@ -2,7 +2,9 @@
 import type { FileJob } from '@berth/wire/berth-toml';
 import { JOB_DEFAULTS } from '@berth/wire/job';
 import { scheduleOf } from '@berth/wire/schedule';
+import { DomainError } from '../platform/errors.ts';
 import type { DeploymentRecord } from '../platform/records.ts';
+import { originText } from '../projects/config-file.ts';
 import type { JobRecord, JobSettings } from './job-store.ts';
 
 /** A job of a file. `next_at`: its next time, if it is new or its times changed. */
@@ -32,6 +34,19 @@ function withNext(job: Required<FileJob>, now: number): NewFileJob {
     ...job,
     next_at: job.enabled && 'schedule' in parsed ? parsed.schedule.next(now) : null,
   };
+}
+
+/** Throws set_by_file if a file of the repository sets the job. */
+export function refuseOfFile({
+  name,
+  config_file: file,
+  config_commit: commit,
+}: Pick<JobRecord, 'name' | 'config_file' | 'config_commit'>): void {
+  if (file === null) return;
+  const message = `comes from ${originText({ file, commit })}; change it in that file and deploy`;
+  throw new DomainError('set_by_file', `job ${name} ${message}`, [
+    { field: 'name', rule: 'set_by_file', message },
+  ]);
 }
 
 const TIMES = ['schedule', 'timezone', 'enabled'] as const;

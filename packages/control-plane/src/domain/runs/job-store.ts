@@ -55,13 +55,13 @@ export type JobStore = {
   /** Throws not_found. */
   get(projectId: string, name: string): Promise<JobRecord>;
   list(projectId: string): Promise<JobRecord[]>;
-  /** Throws not_found. */
+  /** Throws not_found, set_by_file. */
   change(
     projectId: string,
     name: string,
     set: JobSettings & Pick<JobRecord, 'next_at' | 'updated_at'>,
   ): Promise<void>;
-  /** Throws not_found. */
+  /** Throws not_found, set_by_file. */
   delete(projectId: string, name: string): Promise<void>;
   /** Returns the enabled jobs of all projects that are not being deleted. */
   enabled(): Promise<JobRecord[]>;

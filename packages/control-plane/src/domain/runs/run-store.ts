@@ -36,6 +36,8 @@ export type RunRecord = {
   /** Null: the limit of the release; the same for `cpus`. */
   memory_bytes: number | null;
   cpus: number | null;
+  /** The person sends standard input; the command starts when it is there. */
+  stdin: boolean;
   /** How often a lost run can be handed to a node again. */
   retries: number;
   /** How often it was handed to a node. */
@@ -72,6 +74,7 @@ export type NewRun = Pick<
   | 'timeout_seconds'
   | 'memory_bytes'
   | 'cpus'
+  | 'stdin'
   | 'retries'
   | 'created_by'
   | 'queue_deadline_at'

@@ -1,7 +1,7 @@
 /** Decides where a run is executed, and builds its task. Pure. */
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
-import { CAN_RUN, type RunPayload } from '@berth/wire/run-payload';
+import { CAN_RUN, CAN_RUN_INPUT, type RunPayload } from '@berth/wire/run-payload';
 import { wantedOf } from '../data/mounts.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
 import { currentCopy, volumeHome, volumeMounts, volumeNeeds } from '../data/volumes.ts';
@@ -28,6 +28,12 @@ export type RunFacts = {
 export const runNeed: Need = {
   capability: CAN_RUN,
   what: 'run a command in a container of its own',
+  because: 'is of an earlier version',
+};
+
+export const runInputNeed: Need = {
+  capability: CAN_RUN_INPUT,
+  what: 'pass on standard input',
   because: 'is of an earlier version',
 };
 
@@ -75,6 +81,7 @@ export function questionOfRun(
     arch: deployment.image_arch,
     needs: [
       runNeed,
+      ...(run.stdin ? [runInputNeed] : []),
       ...secretNeeds,
       ...volumeNeeds(settings),
       ...limitNeeds({ memory_bytes: limits.memory_bytes, cpus: limits.cpus }),
@@ -112,6 +119,7 @@ export function runPayload(
     datasets: [...mounts],
     ...defined({ volumes: copy === null ? undefined : volumeMounts(settings, copy) }),
     ...limitsOfRun(run, deployment),
+    ...defined({ stdin: run.stdin ? true : undefined }),
     timeout_seconds: run.timeout_seconds,
     stop_grace_seconds: settings.stop_grace_seconds,
   };

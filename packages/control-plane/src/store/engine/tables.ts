@@ -608,7 +608,7 @@ export type Tables = {
   exec_sessions: {
     id: string;
     ticket_hash: string;
-    kind: 'exec' | 'tunnel';
+    kind: 'exec' | 'tunnel' | 'input';
     project_id: string;
     node_id: string;
     agent_order: string;

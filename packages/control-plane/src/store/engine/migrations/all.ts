@@ -63,6 +63,7 @@ import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
 import { processes } from './0079_processes.ts';
 import { scaled } from './0083_scaled.ts';
+import { runInput } from './0085_run_input.ts';
 import { fileJobs } from './0084_file_jobs.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
@@ -125,4 +126,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0079_processes': processes(),
   '0083_scaled': scaled(capabilities),
   '0084_file_jobs': fileJobs(capabilities),
+  '0085_run_input': runInput(),
 });
