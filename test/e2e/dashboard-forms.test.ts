@@ -391,10 +391,10 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
       path: '/projects/explorer/jobs',
       act: async () => {
         await choose('Actions for report', 'Edit');
-        await fill('Schedule', '@weekly');
+        await fill('CPUs', '0.5');
         await press('Save');
       },
-      field: 'schedule',
+      field: 'cpus',
     },
     {
       change: 'jobs runNow runJob',
@@ -419,9 +419,10 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
       path: '/projects/explorer/runs',
       act: async () => {
         await fill('Command', 'node migrate.js');
+        await fill('Variables', 'STEP=42');
         await press('Run');
       },
-      field: 'command',
+      field: 'env.STEP',
     },
     {
       change: 'console create execProject',

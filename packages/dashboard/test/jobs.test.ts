@@ -58,8 +58,8 @@ it('a job that is opened and saved keeps its settings', () => {
     timeout_seconds: 60,
     retries: 2,
     enabled: true,
-    memory_bytes: null,
-    cpus: null,
+    memory_bytes: 67_108_864,
+    cpus: 0.5,
     next_runs: [],
     last_run: null,
     config: null,
@@ -75,5 +75,7 @@ it('a job that is opened and saved keeps its settings', () => {
     overlap: 'skip',
     timeout_seconds: 60,
     retries: 2,
+    memory_bytes: 67_108_864,
+    cpus: 0.5,
   });
 });

@@ -11,6 +11,9 @@ export type JobDraft = {
   overlap: Overlap;
   seconds: number | null;
   retries: number | null;
+  /** Bytes; null: the limit of the project. */
+  memory_bytes: number | null;
+  cpus: number | null;
 };
 export const NEW_JOB: JobDraft = {
   name: '',
@@ -20,6 +23,8 @@ export const NEW_JOB: JobDraft = {
   overlap: 'skip',
   seconds: DEFAULT_SECONDS,
   retries: 0,
+  memory_bytes: null,
+  cpus: null,
 };
 export const draftOf = (job: Job): JobDraft => ({
   name: job.name,
@@ -29,6 +34,8 @@ export const draftOf = (job: Job): JobDraft => ({
   overlap: job.overlap,
   seconds: job.timeout_seconds,
   retries: job.retries,
+  memory_bytes: job.memory_bytes,
+  cpus: job.cpus,
 });
 
 /** Says why a command cannot run, as the end of a sentence; null: it can. */
@@ -50,4 +57,6 @@ export const requestOf = (draft: JobDraft): JobCreate => ({
   overlap: draft.overlap,
   timeout_seconds: draft.seconds ?? DEFAULT_SECONDS,
   retries: draft.retries ?? 0,
+  memory_bytes: draft.memory_bytes,
+  cpus: draft.cpus,
 });

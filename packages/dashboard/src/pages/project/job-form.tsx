@@ -10,6 +10,7 @@ import { NumberField, Select } from '../../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
 import { TextField } from '../../ui/text-field.tsx';
 import { Text } from '../../ui/text.tsx';
+import { CommandLimitFields } from './command-limits.tsx';
 import { draftOf, draftReason, type JobDraft, NEW_JOB, requestOf } from './job-draft.ts';
 
 const OVERLAP_WORDS = {
@@ -25,6 +26,8 @@ const FIELDS = [
   'overlap',
   'timeout_seconds',
   'retries',
+  'memory_bytes',
+  'cpus',
 ] as const;
 
 type JobFormProps = { project: Project; job: Job | null; onDone: () => void };
@@ -132,5 +135,6 @@ const JobLimits = ({ draft, set, errors }: JobLimitsProps) => (
       max={10}
       error={errors['retries']}
     />
+    <CommandLimitFields limits={draft} onChange={set} errors={errors} />
   </Columns>
 );

@@ -10,12 +10,14 @@ import { Command, Empty } from '../../parts/command.tsx';
 import { wordsOfCommand } from '../../parts/command-words.ts';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { fieldErrors, FormProblem } from '../../parts/problem.tsx';
+import { pairsOf } from '../../parts/project-fields.ts';
 import { QueryBoundary } from '../../parts/query-boundary.tsx';
 import { Runs, RUNS_EVERY_MS } from '../../parts/runs.tsx';
 import { Button } from '../../ui/controls.tsx';
-import { NumberField, Select } from '../../ui/fields.tsx';
+import { NumberField, Select, TextArea } from '../../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
 import { TextField } from '../../ui/text-field.tsx';
+import { CommandLimitFields, type CommandLimits, MIB, NO_LIMITS } from './command-limits.tsx';
 import { commandReason, DEFAULT_SECONDS } from './job-draft.ts';
 
 export const ProjectRuns = ({ project }: { project: Project }) => (
@@ -102,15 +104,20 @@ function RunList({ project }: { project: Project }) {
   );
 }
 
+const FIELDS = ['command', 'timeout_seconds', 'env', 'memory_bytes', 'cpus'] as const;
+
 function RunOnce({ project }: { project: Project }) {
   const navigate = useNavigate();
   const [command, setCommand] = useState('');
   const [seconds, setSeconds] = useState<number | null>(DEFAULT_SECONDS);
+  const [limits, setLimits] = useState(NO_LIMITS);
+  const [variables, setVariables] = useState('');
   const create = useApiMutation(
     'createRun',
     ({ id }) => void navigate({ to: '/runs/$id', params: { id } }),
   );
   const words = wordsOfCommand(command);
+  const env = pairsOf(variables);
   const errors = fieldErrors(create.error);
   const reason = useProjectReasons(project)('edit_project') ?? commandReason(command);
   return (
@@ -121,7 +128,12 @@ function RunOnce({ project }: { project: Project }) {
           if (reason !== null || words === null) return;
           void create.run({
             params: { id: project.id },
-            body: { command: words, timeout_seconds: seconds ?? DEFAULT_SECONDS },
+            body: {
+              command: words,
+              timeout_seconds: seconds ?? DEFAULT_SECONDS,
+              env,
+              ...limits,
+            },
           });
         }}
       >
@@ -145,16 +157,22 @@ function RunOnce({ project }: { project: Project }) {
               error={errors['timeout_seconds']}
             />
           </Columns>
-          <FormProblem
-            error={create.error}
-            what="Starting the command"
-            fields={['command', 'timeout_seconds']}
-          />
+          <Columns most={3} align="end">
+            <CommandLimitFields limits={limits} onChange={setLimits} errors={errors} />
+            <TextArea
+              label="Variables"
+              help="NAME=value, one in each line; no secrets: they are stored in clear"
+              value={variables}
+              onChange={setVariables}
+              error={errors['env']}
+            />
+          </Columns>
+          <FormProblem error={create.error} what="Starting the command" fields={FIELDS} />
           <Row>
             <Button type="submit" look="main" reason={reason} busy={create.busy}>
               Run
             </Button>
-            <Command words={runWords(project.name, words)} />
+            <Command words={runWords(project.name, words, { ...limits, env, seconds })} />
           </Row>
         </Column>
       </form>
@@ -162,8 +180,23 @@ function RunOnce({ project }: { project: Project }) {
   );
 }
 
-/** The words of the command that does the same. */
-const runWords = (project: string, command: readonly string[] | null): readonly string[] => {
-  const own = command === null || command.length === 0 ? ['node', 'migrate.js'] : command;
-  return ['run', '--project', project, '--', ...own];
+type RunOptions = CommandLimits & {
+  env: Readonly<Record<string, string>>;
+  seconds: number | null;
 };
+/** The words of the command that does the same. */
+const runWords = (
+  project: string,
+  command: readonly string[] | null,
+  { env, seconds, memory_bytes, cpus }: RunOptions,
+): readonly string[] => [
+  'run',
+  '--project',
+  project,
+  ...Object.entries(env).flatMap(([name, value]) => ['--env', `${name}=${value}`]),
+  ...(seconds === null || seconds === DEFAULT_SECONDS ? [] : ['--timeout', `${seconds}s`]),
+  ...(memory_bytes === null ? [] : ['--memory', `${memory_bytes / MIB}M`]),
+  ...(cpus === null ? [] : ['--cpus', String(cpus)]),
+  '--',
+  ...(command === null || command.length === 0 ? ['node', 'migrate.js'] : command),
+];
