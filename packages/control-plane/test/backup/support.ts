@@ -103,8 +103,11 @@ export async function restore(
 
 /** Starts a control plane. The test ends it; `close` ends it before. */
 export async function controlPlane(databaseUrl: string): Promise<Api> {
-  // A busy machine must not change the answers: nodes stay online.
-  const api = await createApi({ databaseUrl, env: { OFFLINE_AFTER: '1h' } });
+  // A busy machine must not change the answers: nodes stay online, and none is replaced.
+  const api = await createApi({
+    databaseUrl,
+    env: { OFFLINE_AFTER: '1h', FAILOVER_AFTER: 'none' },
+  });
   let closed = false;
   const close = async (): Promise<void> => {
     if (!closed) await api.close();
