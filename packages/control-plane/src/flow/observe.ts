@@ -24,7 +24,7 @@ import type {
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import type { EventOf } from './events.ts';
 import { degradedDetail, isFirstLost, withServers } from './instance-route.ts';
-import { reconcile } from './instances.ts';
+import { instanceOfTask, reconcile } from './instances.ts';
 import { isStoppedContainer } from './reported-containers.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
@@ -216,8 +216,9 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   if (own !== undefined && needsDevices(d.settings))
     draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
   // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
+  // A task of another instance ends by its queue time, which starts that instance elsewhere.
   for (const t of draft.openTasks(d))
-    if (t.node_id === d.node_id && t.attempt === 0)
+    if (t.node_id === d.node_id && t.attempt === 0 && instanceOfTask(t) === null)
       draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
   const { route } = draft.facts;
   if (route?.deployment_id === d.id && host_port !== null)

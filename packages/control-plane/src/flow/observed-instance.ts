@@ -29,7 +29,7 @@ import {
 import { endInstance, endTaskOf, instanceOfTask, isHeldBack, reconcile } from './instances.ts';
 import type { Draft } from './plan-draft.ts';
 import { stillHas } from './observe.ts';
-import { isStoppedContainer } from './reported-containers.ts';
+import { isSameContainer, isStoppedContainer } from './reported-containers.ts';
 import { isProjectStopped } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 
@@ -64,15 +64,6 @@ export function observedInstance(
     judgeInstance(draft, d, instance, container);
   return true;
 }
-
-/**
- * Returns whether the two have the same container id. After a machine was renamed, another node
- * reports its containers, so the node does not identify a container.
- */
-export const isSameContainer = (
-  { container_id }: Pick<InstanceRecord, 'container_id'>,
-  { id }: Pick<ObservedContainer, 'id'>,
-): boolean => container_id !== null && container_id === id;
 
 /**
  * Handles a container on a node that its instance is not assigned to. If it is the instance's own

@@ -20,14 +20,13 @@ import { stillHas } from './observe.ts';
 import {
   hasJustStarted,
   isLoop,
-  isSameContainer,
   MISSING_MS,
   removeStrayContainer,
   RESTART_MS,
   whyNotUp,
 } from './observed-instance.ts';
 import type { Draft } from './plan-draft.ts';
-import { isStoppedContainer } from './reported-containers.ts';
+import { isSameContainer, isStoppedContainer } from './reported-containers.ts';
 import { addKeptDevices } from './room.ts';
 import { isProjectStopped, isStoppedByPerson } from './stop.ts';
 import {

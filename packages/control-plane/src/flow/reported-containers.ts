@@ -4,6 +4,7 @@
 import type { ObservedContainer } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { NodeFact } from '../domain/deployments/facts.ts';
+import type { InstanceRecord } from '../domain/deployments/instance.ts';
 import type { Draft } from './plan-draft.ts';
 
 const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
@@ -24,3 +25,12 @@ export const observedAt = (
   { observed_at }: Pick<NodeFact, 'observed_at'>,
 ): number =>
   observed_at === null || observed_at > facts.uptime.at ? Number.NEGATIVE_INFINITY : observed_at;
+
+/**
+ * Returns whether the two have the same container id. After a machine was renamed, another node
+ * reports its containers, so the node does not identify a container.
+ */
+export const isSameContainer = (
+  { container_id }: Pick<InstanceRecord, 'container_id'>,
+  { id }: Pick<ObservedContainer, 'id'>,
+): boolean => container_id !== null && container_id === id;

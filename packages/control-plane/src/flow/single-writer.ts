@@ -34,7 +34,12 @@ import type { DeploymentRecord, TaskRecord } from '../domain/platform/records.ts
 import { type Draft, isBerthAgent } from './plan-draft.ts';
 import { createAgain, isCreation } from './creation.ts';
 import { isFirstLost } from './instance-route.ts';
-import { isStoppedContainer, observedAt, ofProject } from './reported-containers.ts';
+import {
+  isSameContainer,
+  isStoppedContainer,
+  observedAt,
+  ofProject,
+} from './reported-containers.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped, restReason } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
@@ -426,7 +431,7 @@ export function whyNotRestart(
     const why =
       node.id === home.id
         ? besides(draft, old, home, removal)
-        : mayRun(node, stateOf(draft, node, removal));
+        : mayRun(node, stateOf(draft, node, removal), (c) => isOtherInstance(draft, old, c));
     if (why !== null) return why;
   }
   return null;
@@ -434,10 +439,28 @@ export function whyNotRestart(
 
 const stillRuns = (node: NodeFact): WaitReason => ({ kind: 'still_runs', node: node.hostname });
 
-function mayRun(node: NodeFact, state: NodeState): WaitReason | null {
-  if (state.is === 'clear') return null;
+/** `isIgnored`: returns whether a container may run beside the version that restarts. */
+function mayRun(
+  node: NodeFact,
+  state: NodeState,
+  isIgnored: (container: ObservedContainer) => boolean,
+): WaitReason | null {
+  if (state.is === 'clear' || (state.is === 'runs' && state.containers.every(isIgnored)))
+    return null;
   return state.is === 'runs' ? stillRuns(node) : state.why;
 }
+
+/**
+ * Returns whether the container is that of another instance or of a worker of the same version. A
+ * project with one writer has one instance, so none of its containers is ignored.
+ */
+const isOtherInstance = (
+  draft: Draft,
+  old: DeploymentRecord,
+  container: ObservedContainer,
+): boolean =>
+  container.labels[LABELS.deployment] === old.id &&
+  [...draft.instances(old), ...draft.workers(old)].some((one) => isSameContainer(one, container));
 
 /**
  * Returns why a different version might run on the node of the stopped version, or null. A restart

@@ -1619,3 +1619,65 @@ describe('ends', () => {
 it('the id of a deployment without instances is unchanged', () => {
   expect(deployment()).toMatchObject({ instance_id: null, instance_number: 1, lost_since: null });
 });
+
+describe('a version that stopped for a newer one, which failed', () => {
+  const settings = { ...SETTINGS, replace: 'recreate' as const };
+  const first = old({ settings, count: 2, stopped_first: 'stopped' } as Partial<DeploymentRecord>);
+  const second = instance({ deployment_id: 'd1' });
+  const stoppedFirst: ObservedContainer = {
+    id: 'c1',
+    name: 'svc-shop',
+    labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' },
+    host_port: null,
+    state: 'exited',
+  };
+  const seen = (runsOnSecond: ObservedContainer) =>
+    advance(
+      first,
+      { type: 'observed', node_id: 'n1', container: stoppedFirst },
+      world({
+        live: [first],
+        instances: [second],
+        project: { ...counted(2), replace: 'recreate' },
+        nodes: NODES.map((one) => {
+          if (one.id === 'n1') return { ...one, containers: [stoppedFirst] };
+          return one.id === 'n2' ? { ...one, containers: [runsOnSecond] } : one;
+        }),
+      }),
+    );
+
+  it('its first instance starts again although its second one runs already on another node', () => {
+    expect(retireTasks(seen(container(second)))).toMatchObject([
+      { node: 'n1', payload: { start: 'd1' } },
+    ]);
+  });
+  it('it stays stopped while a container of another version runs on that node', () => {
+    const foreign = { ...container(second), id: 'k9' };
+    foreign.labels = { ...foreign.labels, 'berth.deployment': 'd2' };
+    expect(retireTasks(seen(foreign))).toEqual([]);
+  });
+});
+
+it('a renamed machine ends no task of another instance, which would start nowhere', () => {
+  const d = on.deploying({ host_port: 32_002, container_id: 'c2' });
+  const starting = instance({ state: 'starting', node_id: 'n1', host_port: null });
+  const own = {
+    ...container(starting),
+    id: 'c2',
+    host_port: 32_002,
+    labels: { 'berth.project': 'p1', 'berth.deployment': 'd2' },
+  };
+  const unclaimed = { ...taskOf(starting), attempt: 0 };
+  const plan = advance(
+    d,
+    { type: 'observed', node_id: 'n3', container: own },
+    world({
+      live: [d],
+      instances: [starting],
+      tasks: [unclaimed],
+      nodes: NODES.map((one) => (one.id === 'n3' ? { ...one, containers: [own] } : one)),
+    }),
+  );
+  expect(changeOf(plan, 'd2')).toMatchObject({ node_id: 'n3' });
+  expect(plan.changeTasks).toEqual([]);
+});
