@@ -83,6 +83,7 @@ export const SCRIPTS = {
       '--crowded': 'puts four projects on one or two nodes in each run',
       '--jobs': 'gives projects jobs, runs and release commands in each run',
       '--scaled': 'gives projects several instances, and has silent machines, in each run',
+      '--without-web': 'has people who take the process web from projects and bring it back',
       '--restless': 'has people who change their minds in each run',
       '--postgres': 'runs two control planes on a private PostgreSQL',
       '--at-once': 'NUMBER of runs at the same time',

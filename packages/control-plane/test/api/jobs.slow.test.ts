@@ -335,7 +335,9 @@ it('a clock that is set back makes no gap and repeats no time', async () => {
   expect(await times()).toBeGreaterThanOrEqual(4);
 });
 
-it('a minute job for 200 minutes, with both control planes killed in turn: no gap, nothing twice', async () => {
+it('a minute job for 200 minutes, with both control planes killed in turn: no gap, nothing twice', {
+  timeout: 120_000,
+}, async () => {
   await world.live(project);
   await minutely({ overlap: 'queue' });
   const begin = now();

@@ -237,6 +237,7 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'redeliver',
     'restartProject',
     'rollback',
+    'runInput',
     'runJob',
     'startProject',
     'tunnelProject',

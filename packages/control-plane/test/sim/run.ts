@@ -661,10 +661,13 @@ export async function run({
           isPaused: isPaused('web'),
           workers: workersOf(d, project).map((one) => ({
             ...one,
-            // All processes of a version that writes run on one node, whose agent can be an older one.
+            // All processes of a version that writes run on one node. Its agent can be an older one,
+            // and a cordoned node takes nothing new.
             isPaused:
               isPaused(one.name) ||
-              (isStopFirst(d.settings) && home?.capabilities?.includes(CAN_INSTANCES) !== true),
+              (isStopFirst(d.settings) &&
+                (home?.schedulable !== true ||
+                  home.capabilities?.includes(CAN_INSTANCES) !== true)),
           })),
         });
       }
