@@ -153,16 +153,17 @@ describe('the secret of a node', () => {
     );
     expect(renamed.json).toMatchObject({ id, hostname: 'worker-new', host_ip: '10.0.0.8' });
     expect((await api.call('listNodes')).json['items']).toHaveLength(1);
-    const { items } = (await api.call('audit')).json as {
-      items: { action: string; target: string; via: string }[];
+    const recorded = async (): Promise<string[]> => {
+      const { items } = (await api.call('audit')).json as {
+        items: { action: string; target: string; via: string }[];
+      };
+      const ofNode = items.filter((e) => e.target === id && e.via === 'agent');
+      return ofNode.map((e) => e.action).sort();
     };
-    const recorded = items.filter((e) => e.target === id && e.via === 'agent').map((e) => e.action);
-    expect(recorded.sort()).toEqual([
-      'node.moved',
-      'node.registered',
-      'node.renamed',
-      'node.secret_given',
-    ]);
+    // The entries are written after the answer.
+    await expect
+      .poll(recorded, { timeout: 10_000 })
+      .toEqual(['node.moved', 'node.registered', 'node.renamed', 'node.secret_given']);
     expect((await api.call('metrics')).text).toMatch(/berth_node_changes_total\{kind="moved"\} 1/);
     // The old name can be used again.
     expect((await enter(api, { ...NODE, boot_id: 'other' })).json['id']).not.toBe(id);
