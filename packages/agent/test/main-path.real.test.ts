@@ -192,14 +192,14 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
   it('a container keeps its port when it restarts', { timeout: 60_000 }, async () => {
     const { plane } = site;
     const seen = () => plane.registers.at(-1)?.containers?.find((c) => c.name === 'svc-app');
-    const before = seen();
-    expect(before?.host_port).toBeGreaterThanOrEqual(20_000);
-    expect(before?.host_port).toBeLessThan(30_000);
+    const before = await until('a report with the container', () => seen() ?? null);
+    expect(before.host_port).toBeGreaterThanOrEqual(20_000);
+    expect(before.host_port).toBeLessThan(30_000);
     await parts.engine.docker(['restart', '--time', '0', 'svc-app']);
     const after = await until('the report of the new start', () =>
-      seen()?.started_at === before?.started_at ? null : seen(),
+      seen()?.started_at === before.started_at ? null : seen(),
     );
-    expect(after).toMatchObject({ host_port: before?.host_port, port_fixed: true });
+    expect(after).toMatchObject({ host_port: before.host_port, port_fixed: true });
     // The engine publishes the port before the program in the container listens.
     await waitFor(
       'the port answers',
