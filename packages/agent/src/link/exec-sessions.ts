@@ -1,6 +1,7 @@
 /**
- * Connects exec sessions, tunnels and the standard input of runs to the control plane. The answer to a poll names the sessions
- * that wait for this node; the agent opens a WebSocket for each, so no port opens on the node.
+ * Connects exec sessions, tunnels and the standard input of runs to the control plane. The answer to
+ * a poll names the sessions that wait for this node; the agent opens a WebSocket for each, so no port
+ * opens on the node.
  *
  * Behind a balancer, the WebSocket can reach a control plane without the client (409): the agent
  * connects again until it reaches the one with the client. A session whose connection ends is over,

@@ -5,15 +5,13 @@
  */
 import type { Logger } from '@berth/kit/log';
 import type { RefCounts } from '@berth/kit/ref-count';
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Container, Docker } from '../engine/docker.ts';
 import type { NodeIds } from '../engine/node-ids.ts';
 import { Stopped } from '../stopped.ts';
 import { removeRun, type RunDeps } from './run.ts';
-
-/** Default of the project field `stop_grace_seconds`. */
-const GRACE_SECONDS = 10;
 
 /** Lists the containers of runs of this node, for all ids that the node has had. */
 export const listRuns =
@@ -110,5 +108,6 @@ async function stopAll(
 /** A container of an earlier version has no such label. */
 function graceOf(label: string | undefined): number {
   const seconds = Number(label);
-  return label !== undefined && Number.isInteger(seconds) && seconds >= 0 ? seconds : GRACE_SECONDS;
+  const isValid = label !== undefined && Number.isInteger(seconds) && seconds >= 0;
+  return isValid ? seconds : PROJECT_DEFAULTS.stop_grace_seconds;
 }

@@ -10,7 +10,7 @@ import type { Database } from './engine/database.ts';
 import type { Tables } from './engine/tables.ts';
 import { removeLog } from './log-removal.ts';
 import { outputByProject, removeOldestOutput } from './run-output-limit.ts';
-import { LINE_BYTES } from './line-bytes.ts';
+import { linesSize } from './line-bytes.ts';
 import type { FirstProtected } from './first-protected.ts';
 
 const HEADS_PER_STEP = 500;
@@ -18,10 +18,10 @@ const HEADS_PER_STEP = 500;
 const PAGE_SIZE = 5;
 /** Prefix of the keys of projects whose runs are meant. Ids of projects do not contain it. */
 const RUNS = 'runs:';
+const MOST = Number.MAX_SAFE_INTEGER;
 
 type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: number };
-const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
-  bytes + (last_seq - left_out) * LINE_BYTES + exit_bytes;
+const weightOf = (head: Head): number => linesSize(head) + head.exit_bytes;
 
 /** Size of the last lines of a deployment's containers, as a column of a query on log_heads. */
 const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
@@ -55,35 +55,41 @@ export async function* limitLogs(
     while (total > limit) {
       const key = largest(giving);
       if (key === null) break;
-      if (key.startsWith(RUNS)) {
-        const freed = yield* removeOldestOutput(db, key.slice(RUNS.length), alsoNewest, now());
-        if (freed === null) giving.delete(key);
-        else {
-          total -= freed;
-          removed++;
-          const sizeAfter = (giving.get(key) ?? 0) - freed;
-          giving.set(key, sizeAfter);
-          sizes.set(key, sizeAfter);
-        }
+      const freed = key.startsWith(RUNS)
+        ? yield* removeOldestOutput(db, key.slice(RUNS.length), alsoNewest, now())
+        : yield* removeOldestLog(
+            db,
+            { projectId: key, before: alsoNewest ? MOST : await firstProtected(key), from },
+            now(),
+          );
+      if (freed === null) {
+        giving.delete(key);
         continue;
       }
-      const projectId = key;
-      const before = alsoNewest ? Number.MAX_SAFE_INTEGER : await firstProtected(projectId);
-      const oldest = await oldestLog(db, projectId, from.get(projectId) ?? 0, before);
-      if (oldest === undefined) {
-        giving.delete(projectId);
-        continue;
-      }
-      yield* removeLog(db, oldest.id, now());
       removed++;
-      const sizeAfter = (giving.get(projectId) ?? 0) - weightOf(oldest);
-      total -= weightOf(oldest);
-      giving.set(projectId, sizeAfter);
-      sizes.set(projectId, sizeAfter);
-      from.set(projectId, oldest.generation);
+      total -= freed;
+      const sizeAfter = (giving.get(key) ?? 0) - freed;
+      giving.set(key, sizeAfter);
+      sizes.set(key, sizeAfter);
     }
   }
   return removed;
+}
+
+/**
+ * Removes the log of the oldest deployment of the project that may give its log. Returns its size, or
+ * null if there is none. `from`: the generation of each project up to which nothing is left.
+ */
+async function* removeOldestLog(
+  db: Database,
+  { projectId, before, from }: { projectId: string; before: number; from: Map<string, number> },
+  now: number,
+): AsyncGenerator<void, number | null, void> {
+  const oldest = await oldestLog(db, projectId, from.get(projectId) ?? 0, before);
+  if (oldest === undefined) return null;
+  yield* removeLog(db, oldest.id, now);
+  from.set(projectId, oldest.generation);
+  return weightOf(oldest);
 }
 
 /**

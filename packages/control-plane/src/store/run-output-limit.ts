@@ -3,16 +3,12 @@
  */
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
-import { LINE_BYTES } from './line-bytes.ts';
+import { linesSize } from './line-bytes.ts';
 import { LINES_PER_STEP } from './log-removal.ts';
 
 const HEADS_PER_STEP = 500;
 /** Number of newest runs of each project whose output is removed last. */
 const NEWEST = 5;
-
-type Head = { bytes: number; last_seq: number; left_out: number };
-const weightOf = ({ bytes, last_seq, left_out }: Head): number =>
-  bytes + (last_seq - left_out) * LINE_BYTES;
 
 /** Returns the size of the output of the runs of each project. */
 export async function* outputByProject(
@@ -29,7 +25,7 @@ export async function* outputByProject(
       .limit(HEADS_PER_STEP)
       .execute();
     for (const head of page)
-      sizes.set(head.project_id, (sizes.get(head.project_id) ?? 0) + weightOf(head));
+      sizes.set(head.project_id, (sizes.get(head.project_id) ?? 0) + linesSize(head));
     after = page.at(-1)?.run_id ?? after;
     yield;
     if (page.length < HEADS_PER_STEP) return sizes;
@@ -46,6 +42,7 @@ export async function* removeOldestOutput(
   alsoNewest: boolean,
   now: number,
 ): AsyncGenerator<void, number | null, void> {
+  const kept = alsoNewest ? 0 : NEWEST;
   const ended = await db.kysely
     .selectFrom('runs')
     .innerJoin('run_log_heads', 'run_log_heads.run_id', 'runs.id')
@@ -54,16 +51,17 @@ export async function* removeOldestOutput(
     .where('ended_at', 'is not', null)
     // One line says that the others were removed.
     .where((eb) => eb(eb('last_seq', '-', eb.ref('left_out')), '>', 1))
-    .orderBy('queue_deadline_at', 'desc')
-    .orderBy('runs.id', 'desc')
+    .orderBy('queue_deadline_at')
+    .orderBy('runs.id')
+    .limit(kept + 1)
     .execute();
-  const oldest = ended.slice(alsoNewest ? 0 : NEWEST).at(-1);
+  const oldest = ended.length > kept ? ended[0] : undefined;
   yield;
   if (oldest === undefined) return null;
   for (;;) {
     const done = await db.writeUnsynced((tx) => removeStep(tx, oldest, now));
     yield;
-    if (done) return weightOf(oldest);
+    if (done) return linesSize(oldest);
   }
 }
 

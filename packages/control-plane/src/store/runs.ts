@@ -162,7 +162,7 @@ async function runsOnNode({ kysely }: Database, nodeId: string): Promise<RunOnNo
   const rows = await kysely
     .selectFrom('tasks')
     .leftJoin('runs', 'runs.task_id', 'tasks.id')
-    .select(['payload', 'tasks.created_at', 'runs.id', 'tasks.deployment_id'])
+    .select(['payload', 'runs.id', 'tasks.deployment_id'])
     .select('runs.deployment_id as deployment_of_run')
     .where('tasks.node_id', '=', nodeId)
     .where('tasks.finished_at', 'is', null)
@@ -171,15 +171,13 @@ async function runsOnNode({ kysely }: Database, nodeId: string): Promise<RunOnNo
     .orderBy('tasks.id')
     .execute();
   return rows.map((row) => {
-    const { project_id, project, command, timeout_seconds } = JSON.parse(row.payload) as RunPayload;
+    const { project_id, project, timeout_seconds } = JSON.parse(row.payload) as RunPayload;
     return {
       project_id,
       project,
-      command,
       timeout_seconds,
       run_id: row.id,
       deployment_id: row.deployment_id ?? row.deployment_of_run ?? '',
-      created_at: row.created_at,
     };
   });
 }

@@ -1,14 +1,14 @@
 /** Jobs through the API and the loop. The clock and the agents are played by the test. */
-import { createLogger, silentLogger } from '@berth/kit/log';
+import { createLogger } from '@berth/kit/log';
 import type { Job } from '@berth/wire/job';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
-import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import type { JobRecord } from '../../src/domain/runs/job-store.ts';
 import type { RunRecord } from '../../src/domain/runs/run-store.ts';
 import { jobs } from '../../src/loops/jobs.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
+import { loopParts } from './loop-parts.ts';
 
 let api: Api;
 let world: World;
@@ -36,16 +36,7 @@ const passTo = (ms: number): void => {
   passed += ms;
   api.pass(ms);
 };
-const parts = () => ({
-  ...api.stores,
-  ...api,
-  secrets: api.stores.secrets,
-  cacheIndex: createCacheIndex(),
-  failover: { overdue: () => new Set<string>() },
-  registryAddr: () => 'registry:5000',
-  now: () => now(),
-  log: silentLogger(),
-});
+const parts = () => loopParts(api, now);
 const never = new AbortController().signal;
 /** One round of the loops of a control plane, while the node reports. */
 const round = async (plane = 0): Promise<void> => {

@@ -2,13 +2,12 @@
 import { EXEC_CHANNELS, EXEC_HEADER, execFrame } from '@berth/wire/exec';
 import type { Run } from '@berth/wire/run';
 import type { RunPayload } from '@berth/wire/run-payload';
-import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { closeSockets, idOf, openAgent, openClient, type Socket, until } from './exec-sockets.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
+import { loopParts } from './loop-parts.ts';
 
 let api: Api;
 let base: string;
@@ -32,17 +31,7 @@ afterEach(async () => {
 const agent = (can: object) => register(api, { hostname: 'node-1', role: 'deploy', ...can });
 const create = (stdin: boolean) =>
   api.call('createRun', { params: { id: project }, body: { command: ['cat'], stdin } });
-const round = () =>
-  runs({
-    ...api.stores,
-    ...api,
-    secrets: api.stores.secrets,
-    cacheIndex: createCacheIndex(),
-    failover: { overdue: () => new Set<string>() },
-    registryAddr: () => 'registry:5000',
-    now: Date.now,
-    log: silentLogger(),
-  })(new AbortController().signal);
+const round = () => runs(loopParts(api))(new AbortController().signal);
 const input = (id: string, as?: 'admin' | 'viewer') =>
   api.call('runInput', { params: { id }, ...(as === undefined ? {} : { as }) });
 const get = async (id: string): Promise<Run> =>

@@ -1,13 +1,12 @@
 /** Runs through the API and the loop. The agents of the nodes are played by the test. */
-import { silentLogger } from '@berth/kit/log';
 import { MAX_OPEN_RUNS, type Run } from '@berth/wire/run';
 import type { RunPayload } from '@berth/wire/run-payload';
 import { beforeEach, describe, expect, it, test } from 'vitest';
-import { createCacheIndex } from '../../src/domain/nodes/cache-index.ts';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf } from './harness.ts';
+import { loopParts } from './loop-parts.ts';
 
 let api: Api;
 let world: World;
@@ -30,16 +29,7 @@ const pass = (ms: number): void => {
   passed += ms;
   api.pass(ms);
 };
-const parts = () => ({
-  ...api.stores,
-  ...api,
-  secrets: api.stores.secrets,
-  cacheIndex: createCacheIndex(),
-  failover: { overdue: () => new Set<string>() },
-  registryAddr: () => 'registry:5000',
-  now,
-  log: silentLogger(),
-});
+const parts = () => loopParts(api, now);
 const round = () => runs(parts())(new AbortController().signal);
 const reap = () => leaseReaper(parts())(new AbortController().signal);
 

@@ -6,7 +6,8 @@ export type Words = {
   step?: number;
   scale?: { by: number; max: number };
 };
-const MIB = 1_048_576;
+/** Bytes. */
+export const MIB = 1_048_576;
 export const WORDS: Readonly<Record<string, Words>> = {
   git_url: { label: 'Git address' },
   branch: { label: 'Branch' },

@@ -168,7 +168,9 @@ export type Facts = {
   cacheIndex: CacheIndex;
   /** Copies of the project's volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
-  /** Runs that a node has, so that they can write to the volumes. Read with the volumes. Absent: none. */
+  /**
+   * Runs that a node has, so that they can write to the volumes. Read with the volumes. Absent: none.
+   */
   runs?: readonly { id: string; node_id: string }[];
   /**
    * Memory and devices that Berth's containers hold on the nodes. Only read if a deployment waits for a node and needs

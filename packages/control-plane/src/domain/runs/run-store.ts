@@ -100,14 +100,9 @@ export type RunEnd = {
 };
 
 /** A command that a node has or will get. `run_id`: null for a release command. */
-export type RunOnNode = Pick<
-  RunPayload,
-  'project_id' | 'project' | 'command' | 'timeout_seconds'
-> & {
+export type RunOnNode = Pick<RunPayload, 'project_id' | 'project' | 'timeout_seconds'> & {
   run_id: string | null;
   deployment_id: string;
-  /** Time of the offer; the command starts after it. */
-  created_at: number;
 };
 
 /** Error text for a missing run, and for one that the caller cannot see. */

@@ -1,8 +1,6 @@
 /** The fields for memory and CPUs of a command: a job, or a run of a person. */
+import { MIB } from '../../parts/field-words.ts';
 import { NumberField } from '../../ui/fields.tsx';
-
-/** Bytes. */
-export const MIB = 1_048_576;
 
 /** Memory in bytes and number of CPUs; null: the limit of the project. */
 export type CommandLimits = { memory_bytes: number | null; cpus: number | null };

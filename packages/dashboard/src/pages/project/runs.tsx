@@ -8,6 +8,7 @@ import { useApiMutation } from '../../api/mutations.ts';
 import { useApiQuery } from '../../api/queries.ts';
 import { Command, Empty } from '../../parts/command.tsx';
 import { wordsOfCommand } from '../../parts/command-words.ts';
+import { MIB } from '../../parts/field-words.ts';
 import { useProjectReasons } from '../../parts/permissions.ts';
 import { fieldErrors, FormProblem } from '../../parts/problem.tsx';
 import { pairsOf } from '../../parts/project-fields.ts';
@@ -17,7 +18,7 @@ import { Button } from '../../ui/controls.tsx';
 import { NumberField, Select, TextArea } from '../../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../../ui/layout.tsx';
 import { TextField } from '../../ui/text-field.tsx';
-import { CommandLimitFields, type CommandLimits, MIB, NO_LIMITS } from './command-limits.tsx';
+import { CommandLimitFields, type CommandLimits, NO_LIMITS } from './command-limits.tsx';
 import { commandReason, DEFAULT_SECONDS } from './job-draft.ts';
 
 export const ProjectRuns = ({ project }: { project: Project }) => (
