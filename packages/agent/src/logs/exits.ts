@@ -60,6 +60,8 @@ type Reporter = {
   ending: AbortController;
   /** Container runs that were reported or are in the queue. */
   reportedRuns: Set<string>;
+  /** Reports whose log is still read, by container id. A removal waits for them. */
+  underway: Map<string, Promise<unknown>>;
   /** Time of the last report, by container id. */
   reportedAt: Map<string, number>;
   /**
@@ -78,6 +80,7 @@ export function createExits(options: ExitsOptions): Exits {
     options,
     ending: new AbortController(),
     reportedRuns: new Set(),
+    underway: new Map(),
     reportedAt: new Map(),
     starts: new Map(),
     queue: [],
@@ -89,7 +92,11 @@ export function createExits(options: ExitsOptions): Exits {
       ...docker,
       async remove(ref) {
         const container = await docker.inspect(ref).catch(() => null);
-        if (container !== null) await report(reporter, container);
+        if (container !== null) {
+          await report(reporter, container);
+          // The engine does not show the log of a container that is being removed.
+          await reporter.underway.get(container.id);
+        }
         await docker.remove(ref);
       },
     },
@@ -196,7 +203,22 @@ function remember({ reportedRuns, reportedAt }: Reporter, container: Container):
   if (reportedAt.size > MAX_KNOWN) reportedAt.delete(reportedAt.keys().next().value ?? '');
 }
 
+/** Sends a report. A removal of the container waits until it ends. */
 async function send(
+  reporter: Reporter,
+  container: Container,
+  until: string | null,
+  change: (read: ExitReport) => ExitReport,
+): Promise<void> {
+  const { underway } = reporter;
+  const sent = readAndSend(reporter, container, until, change);
+  const all = Promise.all([underway.get(container.id), sent]);
+  underway.set(container.id, all);
+  await all;
+  if (underway.get(container.id) === all) underway.delete(container.id);
+}
+
+async function readAndSend(
   reporter: Reporter,
   container: Container,
   until: string | null,

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { silentLogger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { ExitReport } from '@berth/wire/runtime';
@@ -23,7 +24,10 @@ const container = (more: Partial<Container> = {}): Container =>
     ...more,
   }) as Container;
 
-function world(end: Awaited<ReturnType<Docker['lastEnd']>> = { exitCode: 7, outOfMemory: false }) {
+function world(
+  end: Awaited<ReturnType<Docker['lastEnd']>> = { exitCode: 7, outOfMemory: false },
+  more: Partial<Docker> = {},
+) {
   const reports: ExitReport[] = [];
   const asked: (string | null)[] = [];
   const docker: Partial<Docker> = {
@@ -35,6 +39,7 @@ function world(end: Awaited<ReturnType<Docker['lastEnd']>> = { exitCode: 7, outO
     },
     inspect: async () => container({ state: 'exited', exitCode: 143, finishedAt: AGAIN }),
     remove: async () => undefined,
+    ...more,
   };
   const exits = createExits({
     docker: docker as Docker,
@@ -99,6 +104,34 @@ test('a container is reported before it is removed, with the exit code of its st
   await exits.docker.remove('c1');
   await settle(exits, () => reports.length > 0);
   expect(reports).toMatchObject([{ exit_code: 143, container: 'svc-shop' }]);
+});
+
+test('a container whose end is being read is removed after the read', async () => {
+  const ended = container({ state: 'exited', exitCode: 143, finishedAt: AGAIN });
+  const steps: string[] = [];
+  const { promise: mayRead, resolve: release } = Promise.withResolvers<void>();
+  const { exits, reports } = world(undefined, {
+    async logs(_id, { onChunk }) {
+      steps.push('read');
+      await mayRead;
+      if (steps.includes('removed')) return 'the container is marked for removal';
+      onChunk(Buffer.from('2026-11-24T01:04:59.000000000Z last words\n'), 'stdout');
+      return null;
+    },
+    inspect: async () => ended,
+    remove: async () => void steps.push('removed'),
+  });
+  exits.seen([ended]);
+  await expect.poll(() => steps).toEqual(['read']);
+  const removals = [exits.docker.remove('c1'), exits.docker.remove('c1')];
+  // A removal that does not wait gets this far.
+  await setImmediate();
+  release();
+  await Promise.all(removals);
+  await settle(exits, () => reports.length > 0);
+  expect(reports).toHaveLength(1);
+  expect(reports[0]?.lines.map((line) => line.text)).toEqual(['last words']);
+  expect(steps.indexOf('removed')).toBeGreaterThan(steps.lastIndexOf('read'));
 });
 
 test('a container that runs on is not reported', async () => {
