@@ -9,13 +9,15 @@ import { stripVTControlCharacters } from 'node:util';
 
 const root = join(import.meta.dirname, '..', '..');
 const bin = (name: string): string => join(root, 'node_modules', '.bin', name);
-const results = join(root, '.tools', 'results');
+const reports = join(root, '.tools', 'results');
 
 type Counts = { passed: number; failed: number; skipped: number };
 const total: Counts = { passed: 0, failed: 0, skipped: 0 };
 /** Gates and tests that failed, each with the first lines of its message (empty: none). */
 const trouble = new Map<string, string>();
 const skipped: string[] = [];
+/** Tests that failed and passed at the second attempt, with the first lines of their failure. */
+const unstable = new Map<string, string>();
 
 /** Parts whose tests must not be skipped. CI names the parts that it has. */
 const required = (process.env['BERTH_REQUIRE'] ?? '').split(',').filter((name) => name !== '');
@@ -72,14 +74,82 @@ type Report = {
   }[];
 };
 
+type Project = 'unit' | 'slow' | 'real' | 'alone' | 'install';
+type Reporter = 'default' | 'dot';
+/** One test, or a file whose set-up failed: its tests never ran, and that is a failure. */
+type Result = {
+  file: string;
+  name: string;
+  /** Name of the outermost group, which holds the reason of a skip. */
+  group: string;
+  status: 'passed' | 'failed' | 'skipped';
+  message: string;
+};
+
+/**
+ * Projects on real parts, where a busy machine can make one test of hundreds fail. The files of the
+ * failed tests run a second time with nothing beside them. A test that passes then is counted as
+ * passed and is listed as unstable, with its first error.
+ */
+const TWICE: readonly Project[] = ['real', 'alone'];
+/** With more files than this, the cause is no chance. */
+const MOST_TWICE = 3;
+
 /** Runs one vitest project and counts its tests. */
 export async function suite(
-  project: 'unit' | 'slow' | 'real' | 'alone' | 'install',
+  project: Project,
   filters: string[],
-  reporter: 'default' | 'dot' = 'default',
+  reporter: Reporter = 'default',
 ): Promise<void> {
-  const file = join(results, `${project}.json`);
-  mkdirSync(results, { recursive: true });
+  const { code, results } = await runVitest(project, filters, reporter);
+  const again =
+    TWICE.includes(project) && filters.length === 0 ? await runFailedAgain(project, results) : [];
+  let failed = 0;
+  for (const result of results) {
+    const { name, group, message } = result;
+    if (result.status === 'skipped') skipped.push(group);
+    const isUnstable = result.status === 'failed' && hasPassed(again, result);
+    if (isUnstable) unstable.set(name, message);
+    const status = isUnstable ? 'passed' : result.status;
+    total[status]++;
+    if (status !== 'failed') continue;
+    failed++;
+    trouble.set(name, message);
+  }
+  // vitest failed without a failed test: an error between the tests, or no report at all.
+  if (code !== 0 && results.every(({ status }) => status !== 'failed')) {
+    failed++;
+    total.failed++;
+  }
+  if (failed > 0) trouble.set(`suite ${project}`, '');
+}
+
+const hasPassed = (again: readonly Result[], { file, name }: Result): boolean => {
+  const ofFile = again.filter((result) => result.file === file);
+  // A set-up that failed has the name of its file.
+  if (name === file) return ofFile.length > 0 && ofFile.every(({ status }) => status !== 'failed');
+  return ofFile.some((result) => result.name === name && result.status === 'passed');
+};
+
+async function runFailedAgain(project: Project, results: readonly Result[]): Promise<Result[]> {
+  const files = new Set(results.filter((r) => r.status === 'failed').map(({ file }) => file));
+  if (files.size === 0 || files.size > MOST_TWICE) return [];
+  const again: Result[] = [];
+  for (const file of files) {
+    console.log(`\n${file} failed; it runs a second time, with nothing beside it`);
+    again.push(...(await runVitest(project, [file], 'default', `${project}-again`)).results);
+  }
+  return again;
+}
+
+async function runVitest(
+  project: Project,
+  filters: string[],
+  reporter: Reporter,
+  report: string = project,
+): Promise<{ code: number; results: Result[] }> {
+  const file = join(reports, `${report}.json`);
+  mkdirSync(reports, { recursive: true });
   rmSync(file, { force: true });
   const { code } = await run(
     bin('vitest'),
@@ -95,34 +165,27 @@ export async function suite(
     ],
     false,
   );
-  const report = existsSync(file)
-    ? (JSON.parse(readFileSync(file, 'utf8')) as Report)
-    : { testResults: [] };
-  let failed = 0;
-  for (const testFile of report.testResults) {
-    // A file whose set-up failed has tests that never ran: that is a failure.
-    if (
-      testFile.status === 'failed' &&
-      testFile.assertionResults.every((a) => a.status !== 'failed')
-    ) {
-      failed++;
-      trouble.set(relative(root, testFile.name), firstLines(testFile.message));
-    }
-    for (const result of testFile.assertionResults) {
-      const { status, fullName, ancestorTitles } = result;
-      if (status === 'passed') total.passed++;
-      else if (status === 'failed') {
-        failed++;
-        trouble.set(fullName, firstLines(result.failureMessages?.[0]));
-      } else {
-        total.skipped++;
-        skipped.push(ancestorTitles[0] ?? fullName);
-      }
-    }
-  }
-  if (code !== 0 && failed === 0) failed = 1;
-  if (failed > 0) trouble.set(`suite ${project}`, '');
-  total.failed += failed;
+  if (!existsSync(file)) return { code, results: [] };
+  const { testResults } = JSON.parse(readFileSync(file, 'utf8')) as Report;
+  return { code, results: testResults.flatMap(resultsOfFile) };
+}
+
+function resultsOfFile(testFile: Report['testResults'][number]): Result[] {
+  const file = relative(root, testFile.name);
+  const tests = testFile.assertionResults.map(
+    (test): Result => ({
+      file,
+      name: test.fullName,
+      group: test.ancestorTitles[0] ?? test.fullName,
+      status: test.status === 'passed' || test.status === 'failed' ? test.status : 'skipped',
+      message: firstLines(test.failureMessages?.[0]),
+    }),
+  );
+  if (testFile.status !== 'failed' || tests.some(({ status }) => status === 'failed')) return tests;
+  return [
+    ...tests,
+    { file, name: file, group: file, status: 'failed', message: firstLines(testFile.message) },
+  ];
 }
 
 /** Returns the first lines of a failure, indented: a log may keep only the end of the output. */
@@ -160,6 +223,8 @@ export function conclude(): void {
       '',
     );
   }
+  if (unstable.size > 0) console.log('\nunstable (failed, then passed with nothing beside it):');
+  for (const [name, message] of unstable) console.log(`  ${name}${message}`);
   if (trouble.size > 0) console.log('\nfailed:');
   for (const [name, message] of trouble) console.log(`  ${name}${message}`);
   console.log(`\n${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);

@@ -87,6 +87,8 @@ export type ProjectContext = {
   certificate: HostCertificate | null;
   /** The release whose settings come from berth.toml in part. */
   configured?: ConfiguredRelease | null;
+  /** True if the running version has `web`, also if the settings no longer have it. */
+  isServedByWeb?: boolean;
 };
 
 export function projectView(
@@ -94,7 +96,7 @@ export function projectView(
   runningId: string | null,
   role: Role,
   settings: ViewSettings,
-  { certificate, configured = null }: ProjectContext,
+  { certificate, configured = null, isServedByWeb = false }: ProjectContext,
 ): Project {
   const p = withConfig(stored, configured);
   const {
@@ -119,7 +121,10 @@ export function projectView(
     env_names,
     build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
-    url: hasWeb(p) ? projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix) : null,
+    url:
+      hasWeb(p) || isServedByWeb
+        ? projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix)
+        : null,
     stopped: stopped_at !== null,
     running_deployment_id: runningId,
     config: originView(configured?.config ?? null),

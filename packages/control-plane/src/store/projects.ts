@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { defined } from '@berth/kit/defined';
 import { failPoint } from '@berth/kit/fail-point';
-import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
+import { hasWeb, PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import { LABELS } from '@berth/wire/vocabulary';
 import { DEFAULT_LIMITS } from '../domain/deployments/facts.ts';
 import type { ProjectAccess } from '../domain/identity/access.ts';
@@ -71,6 +71,7 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
     listDeleting: () => listDeletingProjects(db),
     removeIfGone: (id) => removeProjectIfGone(clock, db, id),
     runningDeployments: (ids) => runningDeploymentsOf(db, ids),
+    servedByWeb: (ids) => servedByWeb(db, ids),
     configured: (ids) => configuredOf(db, ids),
   };
 }
@@ -357,6 +358,18 @@ async function runningDeploymentsOf(
     .where('status', '=', 'running')
     .execute();
   return new Map(rows.map((row) => [row.project_id, row.id]));
+}
+
+async function servedByWeb(db: Database, ids: readonly string[]): Promise<Set<string>> {
+  if (ids.length === 0) return new Set();
+  const rows = await db.kysely
+    .selectFrom('deployments')
+    .selectAll()
+    .where('project_id', 'in', [...ids])
+    .where('status', '=', 'running')
+    .execute();
+  const deployments = rows.map(deploymentOf).filter(({ settings }) => hasWeb(settings));
+  return new Set(deployments.map(({ project_id }) => project_id));
 }
 
 async function configuredOf(db: Database, ids: readonly string[]): Promise<Configured> {

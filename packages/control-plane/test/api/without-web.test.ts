@@ -54,3 +54,23 @@ it('is live when its processes run, without an address', async () => {
   expect(await says()).toEqual([undefined]);
   await api.close();
 });
+
+it('has its address until a version without web runs', async () => {
+  const api = await createApi();
+  const world = await createWorld(api);
+  const bot = { name: 'bot', command: ['bot'] };
+  const id = await createProject(api);
+  await world.live(id);
+  const shown = async (): Promise<unknown[]> => {
+    const one = await api.call('getProject', { params: { id } });
+    const all = await api.call('listProjects', {});
+    return [one.json, ...(all.json as { items: object[] }).items].map(
+      (project) => (project as { url: string | null }).url,
+    );
+  };
+  const url = 'http://shop.berth.localhost:8000';
+  expect(await shown()).toEqual([url, url]);
+  await api.call('patchProject', { params: { id }, body: { processes: [bot] } });
+  expect(await shown()).toEqual([url, url]);
+  await api.close();
+});

@@ -57,7 +57,7 @@ export type Deps = {
   source: Pick<ConfigSource, 'refresh'>;
   projects: Pick<
     ProjectStore,
-    'configured' | 'create' | 'get' | 'list' | 'patch' | 'runningDeployments'
+    'configured' | 'create' | 'get' | 'list' | 'patch' | 'runningDeployments' | 'servedByWeb'
   >;
   unmanaged: Pick<UnmanagedStore, 'left'>;
   nodes: Pick<NodeStore, 'getMany'>;
@@ -164,16 +164,22 @@ async function view(
   project: ProjectRecord,
   { user, setEtag }: { user: Caller; setEtag: SetEtag },
 ): Promise<Project> {
-  const [running, configured] = await Promise.all([
+  const [running, configured, served] = await Promise.all([
     deps.projects.runningDeployments([project.id]),
     deps.projects.configured([project.id]),
+    servedByWeb(deps, [project]),
   ]);
   setEtag(projectEtag(project, user.role));
   return projectView(project, running.get(project.id) ?? null, user.role, deps.settings, {
     certificate: certificateOf(deps, project.id),
     configured: configured.get(project.id) ?? null,
+    isServedByWeb: served.has(project.id),
   });
 }
+
+/** Asks only for projects whose settings do not already say that they have an address. */
+const servedByWeb = (deps: Deps, projects: readonly ProjectRecord[]): Promise<Set<string>> =>
+  deps.projects.servedByWeb(projects.filter((p) => !hasWeb(p)).map(({ id }) => id));
 
 /** Returns the check of If-Match, which the store calls inside the transaction. */
 function requireIfMatch({ user, ifMatch }: { user: Caller; ifMatch: string | undefined }) {
@@ -337,11 +343,13 @@ async function listProjects(deps: Deps, { query, user, access }: Call<'listProje
   const { items, next } = await deps.projects.list(pageOf(query), filter, access);
   const running = await deps.projects.runningDeployments(items.map((p) => p.id));
   const configured = await deps.projects.configured(items.map((p) => p.id));
+  const served = await servedByWeb(deps, items);
   return {
     items: items.map((p) =>
       projectView(p, running.get(p.id) ?? null, roleIn(p, user) ?? 'viewer', deps.settings, {
         certificate: certificateOf(deps, p.id),
         configured: configured.get(p.id) ?? null,
+        isServedByWeb: served.has(p.id),
       }),
     ),
     next_cursor: next,

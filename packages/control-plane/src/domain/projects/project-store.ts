@@ -84,4 +84,6 @@ export type ProjectStore = {
   configured(ids: readonly string[]): Promise<Configured>;
   /** Returns the id of the running deployment of each project, by project id. */
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
+  /** Returns the projects whose running deployment has the process `web`. */
+  servedByWeb(ids: readonly string[]): Promise<Set<string>>;
 };
