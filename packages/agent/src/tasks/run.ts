@@ -236,7 +236,7 @@ function whyNotStarted(said: string, [program = '']: readonly string[]): string 
   if (/exec.*permission denied/i.test(said))
     return `“${program}” is not executable in the image: ${said}`;
   if (!/executable file not found/i.test(said)) return said;
-  const hint = /\s/.test(program) ? ' (no shell splits it into words: use sh -c)' : '';
+  const hint = /\s/.test(program) ? ' (no shell splits it into words)' : '';
   return `the image has no program “${program}”${hint}: ${said}`;
 }
 

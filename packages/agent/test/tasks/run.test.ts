@@ -209,7 +209,7 @@ test.each([
     out_of_memory: false,
   });
   expect(logged.at(-1)).toContain(`“${command[0]}”`);
-  expect(logged.at(-1)?.includes('sh -c'), 'only words that were not split need a shell').toBe(
+  expect(logged.at(-1)?.includes('no shell splits'), 'only words that were not split').toBe(
     command[0].includes(' '),
   );
 });
