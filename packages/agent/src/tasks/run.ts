@@ -203,7 +203,7 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
       await removeUnstarted(deps, attempt);
       throw error;
     }
-    context.logStep('run', messageOf(error));
+    context.logStep('run', whyNotStarted(messageOf(error), task.payload.command));
     return code;
   } finally {
     input?.close();
@@ -229,6 +229,15 @@ function exitCodeOf(error: unknown): number | null {
   const text = messageOf(error);
   if (/executable file not found|no such file or directory/i.test(text)) return NOT_FOUND;
   return /exec.*permission denied|is a directory/i.test(text) ? NOT_EXECUTABLE : null;
+}
+
+/** The engine names the cause last, after its own layers. */
+function whyNotStarted(said: string, [program = '']: readonly string[]): string {
+  if (/exec.*permission denied/i.test(said))
+    return `“${program}” is not executable in the image: ${said}`;
+  if (!/executable file not found/i.test(said)) return said;
+  const hint = /\s/.test(program) ? ' (no shell splits it into words)' : '';
+  return `the image has no program “${program}”${hint}: ${said}`;
 }
 
 async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<CommandSpec> {
