@@ -2,6 +2,7 @@
  * Runs and their tasks (domain/runs/run-store.ts). A transaction that changes both changes the task
  * first, as a claim does.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import { isExitCode, type RunPayload, type RunResult } from '@berth/wire/run-payload';
@@ -199,12 +200,12 @@ export async function runsOnNodes(
   return rows.flatMap(({ id, node_id }) => (node_id === null ? [] : [{ id, node_id }]));
 }
 
-function offerRun(
+async function offerRun(
   db: Database,
   { run_id, deployment_id, task }: RunOffer,
   now: number,
 ): Promise<boolean> {
-  return db.write(async (tx) => {
+  const isOffered = await db.write(async (tx) => {
     const offered = await tx
       .updateTable('runs')
       .set((eb) => ({
@@ -228,8 +229,11 @@ function offerRun(
       .insertInto('tasks')
       .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
       .execute();
+    await failPoint('runs.offer.before');
     return true;
   });
+  if (isOffered) await failPoint('runs.offer.after');
+  return isOffered;
 }
 
 async function setRunReason(db: Database, id: string, reason: string): Promise<void> {
@@ -246,23 +250,35 @@ async function setRunReason(db: Database, id: string, reason: string): Promise<v
 
 function cancelRun(db: Database, id: string, reason: string, now: number): Promise<RunRecord> {
   return db.write(async (tx) => {
-    const run = await runRow(tx, id);
-    if (run.ended_at !== null)
-      throw new DomainError('wrong_state', `the run has already ended: it is ${run.status}`);
-    const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
-    if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
-    const asked = await tx
-      .updateTable('runs')
-      .set((eb) => ({
-        cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
-        reason,
-      }))
-      .where('id', '=', id)
-      .where('ended_at', 'is', null)
-      .returningAll()
-      .executeTakeFirst();
-    return runOf(asked ?? (await runRow(tx, id)));
+    const run = await cancelOpenRun(tx, id, reason, now);
+    if (run !== null) return run;
+    const { status } = await runRow(tx, id);
+    throw new DomainError('wrong_state', `the run has already ended: it is ${status}`);
   });
+}
+
+/** Cancels a run and returns it; null if it has ended. */
+export async function cancelOpenRun(
+  tx: Tx,
+  id: string,
+  reason: string,
+  now: number,
+): Promise<RunRecord | null> {
+  const run = await runRow(tx, id);
+  if (run.ended_at !== null) return null;
+  const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
+  if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
+  const asked = await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
+      reason,
+    }))
+    .where('id', '=', id)
+    .where('ended_at', 'is', null)
+    .returningAll()
+    .executeTakeFirst();
+  return runOf(asked ?? (await runRow(tx, id)));
 }
 
 /** Ends a task that no agent has claimed, else requests its cancellation. Returns which. */
@@ -371,8 +387,10 @@ async function endRunTask(
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
+    await failPoint('runs.end.before');
     return task.status;
   });
+  await failPoint('runs.end.after');
   return {
     status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
   };
