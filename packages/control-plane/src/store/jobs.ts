@@ -11,7 +11,7 @@ import type { Row, Tx } from './engine/tables.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
 import { newRunRecord, runOf } from './runs.ts';
 
-const ENCODED: Encoded<JobRecord> = { command: 'json', enabled: 'flag' };
+const ENCODED: Encoded<JobRecord> = { command: 'json', devices: 'json', enabled: 'flag' };
 const jobOf = (row: Row<'jobs'>): JobRecord => decodeRow<JobRecord>(row, ENCODED);
 
 const noJob = (name: string): DomainError =>
