@@ -15,8 +15,13 @@ export type LoopSpec = {
    * Pause in ms between the end of a run and the start of the next one, unless `wake` is called.
    */
   periodMs: number;
-  run: (signal: AbortSignal) => Promise<void>;
+  run: LoopRun;
 };
+/**
+ * One run. Throws if it failed. Returns a problem if it did its work in part: the loop counts as
+ * failing, and goes on without a pause.
+ */
+export type LoopRun = (signal: AbortSignal) => Promise<string | undefined | void>;
 export type Loop = {
   name: string;
   /**
@@ -27,7 +32,7 @@ export type Loop = {
   /** Aborts the signal of the current run and resolves when that run has ended. */
   stop(): Promise<void>;
   /**
-   * Returns the end of the last successful run in ms, and the error of the last run, if it failed.
+   * Returns the end of the last successful run in ms, and the error or problem of the last run.
    */
   status(): { lastOkAt: number | null; lastError: string | null };
 };
@@ -39,14 +44,16 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
   let wakePending = false;
   let lastOkAt: number | null = null;
   let lastError: string | null = null;
+  let hasThrown = false;
 
   const once = async (): Promise<void> => {
     try {
-      await spec.run(abort.signal);
-      lastOkAt = Date.now();
-      lastError = null;
+      lastError = (await spec.run(abort.signal)) ?? null;
+      if (lastError === null) lastOkAt = Date.now();
+      hasThrown = false;
     } catch (error) {
       if (abort.signal.aborted) return;
+      hasThrown = true;
       lastError = messageOf(error);
       log.error({ err: error, loop: spec.name }, 'loop run failed; will retry');
     }
@@ -63,7 +70,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
       if (abort.signal.aborted) return;
       // After an error, wait for the full period even if woken, so that a failing run does not
       // repeat without a pause. `wake` does the same.
-      const next = wakePending && lastError === null ? 0 : spec.periodMs;
+      const next = wakePending && !hasThrown ? 0 : spec.periodMs;
       wakePending = false;
       if (next === 0) setImmediate(go);
       else timer = setTimeout(go, next);
@@ -74,7 +81,7 @@ export function startLoop(spec: LoopSpec, log: Logger): Loop {
   return {
     name: spec.name,
     wake() {
-      if (running === null && lastError !== null) return;
+      if (running === null && hasThrown) return;
       go();
     },
     status: () => ({ lastOkAt, lastError }),

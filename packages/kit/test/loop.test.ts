@@ -101,6 +101,20 @@ describe('a loop', () => {
     await loop.stop();
   });
 
+  test('a run that did a part of its work counts as failing, and a wake starts the next one at once', async () => {
+    const problems: (string | undefined)[] = ['1 of 2 failed', undefined];
+    let runs = 0;
+    const run = async (): Promise<string | undefined> => problems[runs++];
+    const loop = startLoop({ name: 'test', periodMs: 1_000, run }, silentLogger());
+    await settle();
+    expect(loop.status()).toEqual({ lastOkAt: null, lastError: '1 of 2 failed' });
+    loop.wake();
+    await settle();
+    expect(runs).toBe(2);
+    expect(loop.status()).toEqual({ lastOkAt: expect.any(Number), lastError: null });
+    await loop.stop();
+  });
+
   test('a wake right after an error waits for the period', async () => {
     const { loop, runs } = controlled();
     await settle();

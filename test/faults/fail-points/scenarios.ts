@@ -16,10 +16,12 @@ import { ApiError, createClient } from '@berth/wire/client';
 import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
+import { isOpenRun, type Run } from '@berth/wire/run';
 import { expect } from 'vitest';
 import { makeOlder } from '../../../packages/control-plane/test/store/older.ts';
 import { pageApp, versionOf } from '../../e2e/world.ts';
 import { filesWith } from '../lib/files-with.ts';
+import { isUnavailable } from '../lib/recorder.ts';
 import { PROJECT, type Stage } from './stage.ts';
 import type { Point, Scenario } from './table.ts';
 
@@ -490,6 +492,31 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await berth.api.call('cordonNode', { params: second });
   },
 
+  /**
+   * Runs a command that adds a line to a volume. It runs once, its run ends with its exit code, and
+   * the next run of the project works.
+   */
+  async run(stage, point) {
+    const { project, addLine, lines } = await projectWithLines(stage);
+    const { api } = stage.world.berth;
+    const params = { id: project.id };
+    await stage.arm(point);
+    // The answer can be lost; the run is accepted before each of the points.
+    await Promise.all([
+      api.call('createRun', { params, body: { command: addLine } }).catch((error: unknown) => {
+        if (!isUnavailable(error)) throw error;
+      }),
+      awaitDeathAndRestart(stage, point),
+    ]);
+    const [first, ...more] = (await stage.ask('projectRuns', { params, query: {} })).items;
+    expect(more).toEqual([]);
+    await succeeded(stage, first);
+    expect(await lines()).toBe(1);
+    await succeeded(stage, await stage.ask('createRun', { params, body: { command: addLine } }));
+    expect(await lines()).toBe(2);
+    await remove(stage, project);
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
@@ -538,6 +565,50 @@ async function awaitDeathAndRestart(stage: Stage, point: Point): Promise<void> {
 async function running(stage: Stage, asked: Deployment): Promise<void> {
   const done = await stage.world.berth.settled(asked, 60_000);
   expect({ status: done.status, error: done.error }).toEqual({ status: 'running', error: null });
+}
+
+/** A project with a volume, and a command that adds one line to a file on it. */
+async function projectWithLines(stage: Stage): Promise<{
+  project: Project;
+  addLine: string[];
+  lines(): Promise<number>;
+}> {
+  const name = `run-${++others}`;
+  const { berth, git } = stage.world;
+  const { url } = await git.createRepo(name, startsApp);
+  const project = await berth.createProject({
+    name,
+    git_url: url,
+    domain_prefix: name,
+    volumes: [{ name: 'data', mount_path: '/var/lib/app' }],
+    ...PROJECT,
+  });
+  await running(stage, await berth.deploy(project));
+  return {
+    project,
+    addLine: ['sh', '-c', 'echo ran >> /var/lib/app/commands; sleep 1'],
+    async lines() {
+      const { body } = await berth.get(name, '/commands');
+      return body.split('\n').filter((line) => line === 'ran').length;
+    },
+  };
+}
+
+/** Waits until the run has ended as a user expects it. */
+async function succeeded(stage: Stage, run: Pick<Run, 'id'> | undefined): Promise<void> {
+  const ended = await waitFor(
+    'the run has ended',
+    async () => {
+      const now = await stage.world.berth.api.call('getRun', { params: { id: run?.id ?? '' } });
+      return !isOpenRun(now.status) && now;
+    },
+    { deadlineMs: 60_000 },
+  );
+  expect({ status: ended.status, attempt: ended.attempt, error: ended.error }).toEqual({
+    status: 'succeeded',
+    attempt: 1,
+    error: null,
+  });
 }
 
 /** Appends one line at each start, and serves its volume. */

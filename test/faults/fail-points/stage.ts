@@ -294,6 +294,7 @@ async function stageOf(
             ...duplicates(),
             ...(await filesLeft(dir)),
             ...(await portsWrong(stage, query)),
+            ...(await commandsLeft(stage)),
           ];
           return wrong.length === 0;
         },
@@ -321,6 +322,7 @@ function askDatabase(query: Query): string[] {
       "select id, generation, status from deployments where status in ('pending', 'building', " +
         "'built', 'deploying')",
     ],
+    ['open run', 'select id, status, attempt from runs where ended_at is null'],
     [
       'two running',
       "select project_id, count(*) n from deployments where status = 'running' group by " +
@@ -425,5 +427,27 @@ async function portsWrong(stage: Stage, query: Query): Promise<string[]> {
   return [
     ...missing.map(({ start }) => `missing container: ${start}`),
     ...extra.map((line) => `leftover container: ${line}`),
+  ];
+}
+
+/** Finds containers and marks of runs: a run that has ended has none. */
+async function commandsLeft({ world }: Stage): Promise<string[]> {
+  const nodes = (await world.berth.api.call('listNodes', { query: {} })).items;
+  const containers = await Promise.all(
+    nodes.map(({ id }) =>
+      world.engine.docker([
+        ...['ps', '-a', '--filter', `label=berth.run_node=${id}`],
+        ...['--format', 'container of a run: {{.Names}} {{.State}}'],
+      ]),
+    ),
+  );
+  const marks = await Promise.all(
+    ['node-1', 'node-2'].map((name) =>
+      readdir(join(world.dir, 'agents', name, 'deploy', 'runs')).catch(() => []),
+    ),
+  );
+  return [
+    ...containers.flatMap(({ stdout }) => stdout.split('\n').filter((line) => line !== '')),
+    ...marks.flat().map((name) => `mark of a run: ${name}`),
   ];
 }

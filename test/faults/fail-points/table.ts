@@ -24,7 +24,8 @@ export type Scenario =
   | 'new key'
   | 'upgrade'
   | 'clean-up'
-  | 'volume move';
+  | 'volume move'
+  | 'run';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -37,6 +38,7 @@ const node = of('node', 'deploy');
 const data = of('node', 'data');
 const push = of('control-plane', 'push');
 const upgrade = of('control-plane', 'upgrade');
+const command = of('node', 'run');
 
 /**
  * Fail points of a commit, named after the last line that it adds to the deployment's story;
@@ -301,6 +303,17 @@ export const FAIL_POINTS: readonly Point[] = [
   node('rename.after', 'the new container is renamed, not reported'),
   node('agent.report.before.retire', 'the removal is not reported'),
   node('agent.report.after.retire', 'the removal is reported'),
+
+  // ── deploy node: a command in a container of its own ─────────────────────────────────────────────────────────────────
+  command('agent.claim.before.run', 'a run is listed, not claimed'),
+  command('agent.claim.after.run', 'a run is claimed, not started'),
+  command('command.created', 'the container exists, no mark says that its start is near'),
+  command('command.marked', 'the mark is on the disk, the command has not started'),
+  command('command.started', 'the command runs, nobody was notified'),
+  command('agent.report.before.run', 'the command has ended, its exit code is not reported'),
+  command('command.reported', 'the exit code is reported, the container exists'),
+  command('command.removed', 'the exit code is reported, the container is removed, not its mark'),
+  command('agent.report.after.run', 'the exit code is reported, nothing is left'),
 
   // ── an agent's start ─────────────────────────────────────────────────────────────────────────────────────────────────
   of('node', 'start')('agent.register.before', 'a node starts, not registered'),

@@ -16,6 +16,7 @@
  * sweep-runs.ts removes it if no task wants it.
  */
 import { defined } from '@berth/kit/defined';
+import { failPoint } from '@berth/kit/fail-point';
 import { messageOf } from '@berth/kit/message-of';
 import { FAILURES } from '@berth/wire/errors';
 import type { RunResult } from '@berth/wire/run-payload';
@@ -139,7 +140,10 @@ const ended = (deps: RunDeps, { task }: Attempt, result: RunResult): Product => 
   report: { status: 'completed', result: { ...result } as Record<string, unknown> },
   // Another attempt has the task and reports the same container.
   discard: nothingToDiscard,
-  accepted: () => removeRun(deps, task),
+  accepted: async () => {
+    await failPoint('command.reported');
+    await removeRun(deps, task);
+  },
 });
 
 /**
@@ -176,6 +180,7 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
   const input = stdin === true ? deps.inputs.expect(run_id) : null;
   try {
     const id = await docker.createCommand(await specOf(deps, attempt), context.signal);
+    await failPoint('command.created');
     await input?.attach(id, {
       signal: context.signal,
       onCut: (bytes) =>
@@ -186,7 +191,9 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
     });
     await marks.add(run_id);
     context.signal.throwIfAborted();
+    await failPoint('command.marked');
     await docker.start(id);
+    await failPoint('command.started');
     return id;
   } catch (error) {
     const code = exitCodeOf(error);
@@ -196,7 +203,7 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
       await removeUnstarted(deps, attempt);
       throw error;
     }
-    context.logStep('run', messageOf(error));
+    context.logStep('run', whyNotStarted(messageOf(error), task.payload.command));
     return code;
   } finally {
     input?.close();
@@ -222,6 +229,15 @@ function exitCodeOf(error: unknown): number | null {
   const text = messageOf(error);
   if (/executable file not found|no such file or directory/i.test(text)) return NOT_FOUND;
   return /exec.*permission denied|is a directory/i.test(text) ? NOT_EXECUTABLE : null;
+}
+
+/** The engine names the cause last, after its own layers. */
+function whyNotStarted(said: string, [program = '']: readonly string[]): string {
+  if (/exec.*permission denied/i.test(said))
+    return `“${program}” is not executable in the image: ${said}`;
+  if (!/executable file not found/i.test(said)) return said;
+  const hint = /\s/.test(program) ? ' (no shell splits it into words)' : '';
+  return `the image has no program “${program}”${hint}: ${said}`;
 }
 
 async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<CommandSpec> {
@@ -364,6 +380,7 @@ export async function removeRun(
 ): Promise<void> {
   for (const container of await docker.list({ [LABELS.run]: run_id }))
     await docker.remove(container.id);
+  await failPoint('command.removed');
   await prepare?.remove(run_id);
   await marks.remove(run_id);
   secretFiles.cleanLater();

@@ -214,14 +214,20 @@ it('the container gets its devices, and the label that names them', async () => 
 });
 
 test.each([
-  ['exec: "nothing": executable file not found in $PATH: unknown', 127],
-  ['exec: "/app/x": permission denied: unknown', 126],
-])('%s: exit code %i, as in a shell', async (message, code) => {
+  ['exec: "nothing": executable file not found in $PATH: unknown', 127, ['nothing']],
+  ['exec: "/app/x": permission denied: unknown', 126, ['/app/x']],
+  ['exec: "node x.js": executable file not found in $PATH: unknown', 127, ['node x.js']],
+] as const)('%s: exit code %i, as in a shell', async (message, code, command) => {
   const start = () => Promise.reject(new TaskFailure('container_start_failed', message));
-  expect(await resultOf(attempt({ docker: docker({ start }) }))).toEqual({
+  const handler = createRunHandler(deps({ docker: docker({ start }) }));
+  expect(await resultOf(handler(task({ command: [...command] }), context()))).toEqual({
     exit_code: code,
     out_of_memory: false,
   });
+  expect(logged.at(-1)).toContain(`“${command[0]}”`);
+  expect(logged.at(-1)?.includes('no shell splits'), 'only words that were not split').toBe(
+    command[0].includes(' '),
+  );
 });
 
 describe('at most once', () => {

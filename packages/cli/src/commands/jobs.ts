@@ -19,6 +19,7 @@ import {
   finish,
   runsOf,
 } from './runs.ts';
+import { cpuCount, positive, wholeNumber } from './number.ts';
 
 const JOB_ARG = { name: 'job', doc: 'name of the job', required: true } as const;
 const SETTINGS: readonly Option[] = [
@@ -34,12 +35,12 @@ const SETTINGS: readonly Option[] = [
     parse: duration,
   },
   { flags: '--memory <size>', doc: 'memory limit (default: that of the project)', parse: bytes },
-  { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+  { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: cpuCount },
   DEVICE,
   {
     flags: '--retries <number>',
     doc: 'how often a lost run starts again, although its command might have started (default 0)',
-    parse: Number,
+    parse: wholeNumber,
   },
 ];
 
@@ -163,13 +164,19 @@ export const JOB_COMMANDS: readonly Command[] = [
     summary: 'List the runs of a job, newest first: also those that did not happen, and why',
     args: [JOB_ARG],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],
     aboutProject: true,
-    routes: ['projectRuns', 'getProject'],
+    routes: ['projectRuns', 'getJob', 'getProject'],
     async run(cli, args, options) {
       const { id, name } = await jobIn(cli, args);
-      await runsOf(cli, id, { job: name }, (options['limit'] as number | undefined) ?? 20);
+      const limit = (options['limit'] as number | undefined) ?? 20;
+      // A deleted job keeps its runs, so only a name without runs can be a wrong one.
+      await runsOf(cli, id, { filter: { job: name }, limit }, async () => {
+        const job = await cli.client().call('getJob', { params: { id, name } });
+        const [next = null] = job.next_runs;
+        return `no runs yet; ${next === null ? 'the job is disabled' : `the next one is ${next}`}`;
+      });
     },
   },
 ];

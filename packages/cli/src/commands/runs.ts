@@ -12,6 +12,7 @@ import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { readStream } from '../sse.ts';
 import { argument, type Command, type Option, type Options } from './command.ts';
+import { cpuCount, positive } from './number.ts';
 
 const AWAY = { min: 500, max: 5_000 };
 /** Longest wait in ms for the end of a run after Ctrl-C. */
@@ -54,7 +55,11 @@ export const RUN_COMMANDS: readonly Command[] = [
         doc: 'memory limit (default: that of the project)',
         parse: bytes,
       },
-      { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+      {
+        flags: '--cpus <number>',
+        doc: 'CPU limit (default: that of the project)',
+        parse: cpuCount,
+      },
       DEVICE,
       { flags: '--no-stdin', doc: 'send no standard input, also from a pipe or a file' },
     ],
@@ -88,14 +93,20 @@ export const RUN_COMMANDS: readonly Command[] = [
     options: [
       { flags: '--status <status>', doc: 'only runs with this status' },
       { flags: '--job <name>', doc: 'only runs of this job' },
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],
     aboutProject: true,
     routes: ['projectRuns', 'getProject'],
     async run(cli, [named], options) {
       const { id } = await cli.project(named);
       const filter = defined({ status: options['status'], job: options['job'] });
-      await runsOf(cli, id, filter, (options['limit'] as number | undefined) ?? 20);
+      const limit = (options['limit'] as number | undefined) ?? 20;
+      await runsOf(
+        cli,
+        id,
+        { filter, limit },
+        () => 'no runs; start one with: berth run -- COMMAND',
+      );
     },
   },
   {
@@ -145,15 +156,13 @@ export const RUN_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Prints the newest runs of a project. */
+/** Prints the newest runs of a project, or what `none` says if there are none. */
 export async function runsOf(
   cli: Cli,
   id: string,
-  filter: Readonly<Record<string, unknown>>,
-  limit: number,
+  { filter, limit }: { filter: Readonly<Record<string, unknown>>; limit: number },
+  none: () => string | Promise<string>,
 ): Promise<void> {
-  if (!Number.isInteger(limit) || limit < 1)
-    throw usage('--limit must be a whole number of at least 1');
   // The server checks the values of the filter.
   const query = { limit: Math.min(limit, 200), ...(filter as Record<string, never>) };
   const items = await allPages<Run>(
@@ -161,11 +170,8 @@ export async function runsOf(
       cli.client().call('projectRuns', { params: { id }, query: { ...query, ...cursor } }),
     limit,
   );
-  cli.print({ items }, () =>
-    items.length === 0
-      ? 'no runs; start one with: berth run -- COMMAND'
-      : table(items, columns(cli)),
-  );
+  const text = items.length === 0 ? await none() : table(items, columns(cli));
+  cli.print({ items }, () => text);
 }
 
 const UNITS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;

@@ -8,6 +8,7 @@ import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 
 export type Deps = {
   datasets: Pick<DatasetStore, 'facts'>;
@@ -18,23 +19,19 @@ export type Deps = {
 
 export const datasetChanges =
   ({ datasets, deployments, driver, log }: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
+  async (signal: AbortSignal): Promise<string | undefined> => {
     const newest = new Map((await datasets.facts()).map((d) => [d.id, d.version]));
     // Use one query for all running deployments. One for each dataset would cost a hundred times as
     // much.
     const behind = (await deployments.mountedNow())
       .flat()
       .filter((pin) => isBehind(pin, newest.get(pin.dataset_id) ?? null));
-    for (const id of new Set(behind.map((pin) => pin.dataset_id))) {
-      if (signal.aborted) return;
-      try {
-        await driver.datasetChanged(id);
-      } catch (error) {
-        // Only log the error: the next run retries.
+    return each(new Set(behind.map((pin) => pin.dataset_id)), signal, {
+      step: (id) => driver.datasetChanged(id),
+      failed: (err, id) =>
         log.error(
-          { err: error, dataset_id: id },
-          'could not notify deployments of a new dataset version',
-        );
-      }
-    }
+          { err, dataset_id: id },
+          'could not notify deployments of a new dataset version; will retry',
+        ),
+    });
   };

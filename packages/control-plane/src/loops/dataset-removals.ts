@@ -6,6 +6,7 @@ import type { DatasetStore } from '../domain/data/dataset-stores.ts';
 import type { Changes } from '../domain/platform/changes.ts';
 import type { ScanSettings } from './settings.ts';
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 
 export type Deps = {
   datasets: Pick<DatasetStore, 'listDeleting' | 'remove'>;
@@ -17,18 +18,14 @@ export type Deps = {
 
 export const datasetRemovals =
   ({ datasets, changes, scans, log }: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
-    for (const dataset of await datasets.listDeleting()) {
-      if (signal.aborted) return;
-      const fields = { dataset_id: dataset.id, dataset: dataset.name };
-      try {
-        await scans?.scanner.forget(dataset.id);
-        await datasets.remove(dataset.id);
+  async (signal: AbortSignal): Promise<string | undefined> =>
+    each(await datasets.listDeleting(), signal, {
+      async step({ id, name }) {
+        await scans?.scanner.forget(id);
+        await datasets.remove(id);
         changes.notify('datasets');
-        log.info(fields, 'dataset deleted');
-      } catch (error) {
-        // Continue with the other datasets. The next run retries.
-        log.error({ err: error, ...fields }, 'could not remove a dataset; will retry');
-      }
-    }
-  };
+        log.info({ dataset_id: id, dataset: name }, 'dataset deleted');
+      },
+      failed: (err, { id, name }) =>
+        log.error({ err, dataset_id: id, dataset: name }, 'could not remove a dataset; will retry'),
+    });

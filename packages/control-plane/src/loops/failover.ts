@@ -4,6 +4,7 @@
  * address another machine has now (domain/nodes/taken-address.ts). The flow decides what follows.
  */
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
 import type { SilentNode } from '../domain/nodes/failover.ts';
@@ -40,7 +41,7 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
   let held = '';
 
   /** Requests must not reach another machine, so these events are the first ones. */
-  async function due(silent: readonly SilentNode[]): Promise<Map<string, Sent>> {
+  async function eventsOf(silent: readonly SilentNode[]): Promise<Map<string, Sent>> {
     const taken = [...watch.taken().keys()];
     const routed = taken.length === 0 ? [] : await instances.routedTo(taken);
     const lost = silent.filter(({ isLost }) => isLost).map(({ id }) => id);
@@ -62,22 +63,25 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
     );
   }
 
-  return async (signal: AbortSignal): Promise<void> => {
+  return async (signal: AbortSignal): Promise<string | undefined> => {
     const silent = await watch.silent();
     held = noteBrake(silent, held, log);
-    const events = await due(silent);
+    const events = await eventsOf(silent);
     for (const key of sentAt.keys()) if (!events.has(key)) sentAt.delete(key);
-    for (const [key, { deployment_id, event }] of events) {
-      if (signal.aborted) return;
+    const due = [...events].filter(([key, { event }]) => {
       const againMs = event.type === 'node_replaced' ? REPLACED_AGAIN_MS : AGAIN_MS;
-      if (monotonic() - (sentAt.get(key) ?? Number.NEGATIVE_INFINITY) < againMs) continue;
-      sentAt.set(key, monotonic());
-      await driver.advance(deployment_id, event).catch((error: unknown) => {
+      return monotonic() - (sentAt.get(key) ?? Number.NEGATIVE_INFINITY) >= againMs;
+    });
+    return each(due, signal, {
+      async step([key, { deployment_id, event }]) {
+        sentAt.set(key, monotonic());
+        await driver.advance(deployment_id, event);
+      },
+      failed(err, [key, { deployment_id, event }]) {
         sentAt.delete(key);
-        const { node_id } = event;
-        log.error({ err: error, deployment_id, node_id }, 'failover failed; will retry');
-      });
-    }
+        log.error({ err, deployment_id, node_id: event.node_id }, 'failover failed; will retry');
+      },
+    });
   };
 };
 

@@ -2,7 +2,7 @@
  * Declares all loops of the control plane. Loops do not decide about deployments; they send events
  * to the flow.
  */
-import { startLoop } from '@berth/kit/loop';
+import { type LoopRun, startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/platform/changes.ts';
 import { backups } from './backups.ts';
@@ -43,7 +43,7 @@ type Declaration = {
   periodMs: number;
   wokenBy: readonly ('work' | 'routes' | 'datasets')[];
   /** Each loop takes its own `Deps`, and no other part of the platform. */
-  make: (deps: never) => (signal: AbortSignal) => Promise<void>;
+  make: (deps: never) => LoopRun;
 };
 
 export const LOOPS = [

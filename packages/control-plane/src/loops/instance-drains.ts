@@ -4,6 +4,8 @@
  * ROUTE_TIMEOUT, the container is removed anyway.
  */
 import type { Logger } from '@berth/kit/log';
+import type { LoopRun } from '@berth/kit/loop';
+import { each } from './each.ts';
 import type { InstanceStore } from '../domain/deployments/instance-store.ts';
 import type { Limits } from '../domain/deployments/facts.ts';
 import type { ConfigSource, ProxyProbe } from '../domain/routes/configuration.ts';
@@ -32,7 +34,7 @@ export function instanceDrains({
   limits,
   monotonic,
   log,
-}: Deps): (signal: AbortSignal) => Promise<void> {
+}: Deps): LoopRun {
   async function isServed(signal: AbortSignal): Promise<boolean> {
     // Refresh after the rows were read, so that the configuration is not older than they are.
     await source.refresh();
@@ -46,16 +48,16 @@ export function instanceDrains({
   return async (signal) => {
     const draining = await instances.draining();
     seenAt = new Map(draining.map(({ id }) => [id, seenAt.get(id) ?? monotonic()]));
-    if (draining.length === 0) return;
+    if (draining.length === 0) return undefined;
     const isLive = await isServed(signal);
-    for (const { id, deployment_id } of draining) {
-      if (signal.aborted) return;
-      if (!isLive && monotonic() - (seenAt.get(id) ?? 0) < limits.routeMs) continue;
-      await driver
-        .advance(deployment_id, { type: 'instance_left', instance_id: id })
-        .catch((error: unknown) =>
-          log.error({ err: error, deployment_id }, 'could not end an instance; will retry'),
-        );
-    }
+    const unserved = draining.filter(
+      ({ id }) => isLive || monotonic() - (seenAt.get(id) ?? 0) >= limits.routeMs,
+    );
+    return each(unserved, signal, {
+      step: ({ id, deployment_id }) =>
+        driver.advance(deployment_id, { type: 'instance_left', instance_id: id }),
+      failed: (err, { deployment_id }) =>
+        log.error({ err, deployment_id }, 'could not end an instance; will retry'),
+    });
   };
 }

@@ -3,6 +3,7 @@
  * scale that failed, and looks for a node for each waiting instance.
  */
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 import { type InstanceRecord, isCountReached, isWeb } from '../domain/deployments/instance.ts';
 import type { InstanceStore, ScaledDeployment } from '../domain/deployments/instance-store.ts';
 import type { Driver } from '../flow/driver.ts';
@@ -15,20 +16,17 @@ export type Deps = {
 
 export const instances =
   ({ instances: store, driver, log }: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
+  async (signal: AbortSignal): Promise<string | undefined> => {
     const byDeployment = Map.groupBy(await store.all(), ({ deployment_id }) => deployment_id);
     const ids = new Set<string>();
     for (const [id, rows] of byDeployment) if (rows.some(isWaiting)) ids.add(id);
     for (const one of await store.scaled())
       if (!isScaled(one, byDeployment.get(one.id) ?? [])) ids.add(one.id);
-    for (const id of ids) {
-      if (signal.aborted) return;
-      await driver
-        .advance(id, { type: 'scaled' })
-        .catch((error: unknown) =>
-          log.error({ err: error, deployment_id: id }, 'could not scale a deployment; will retry'),
-        );
-    }
+    return each(ids, signal, {
+      step: (id) => driver.advance(id, { type: 'scaled' }),
+      failed: (err, id) =>
+        log.error({ err, deployment_id: id }, 'could not scale a deployment; will retry'),
+    });
   };
 
 /** Returns whether each process of the deployment has as many instances as the project wants. */

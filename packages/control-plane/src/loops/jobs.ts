@@ -13,6 +13,7 @@ import type { JobRecord, JobStore } from '../domain/runs/job-store.ts';
 import type { RunStore } from '../domain/runs/run-store.ts';
 import { type Schedule, scheduleOf } from '@berth/wire/schedule';
 import type { Driver } from '../flow/driver.ts';
+import { each } from './each.ts';
 
 export type Deps = {
   jobs: Pick<JobStore, 'due' | 'enabled' | 'openRuns'>;
@@ -29,7 +30,7 @@ export type Deps = {
 export const jobs = (deps: Deps) => {
   let lastRoundAt = Number.POSITIVE_INFINITY;
   const invalid: Invalid = new Map();
-  return async (signal: AbortSignal): Promise<void> => {
+  return async (signal: AbortSignal): Promise<string | undefined> => {
     const now = deps.now();
     // After a start, and after the machine's clock was set back, the next times can be too late.
     const wasSetBack = now < lastRoundAt;
@@ -37,18 +38,16 @@ export const jobs = (deps: Deps) => {
     const due = (await deps.jobs.enabled()).filter(
       ({ next_at }) => wasSetBack || (next_at !== null && next_at <= now),
     );
-    for (const job of due) {
-      if (signal.aborted) return;
-      const parsed = scheduleOf(job.schedule, job.timezone);
-      try {
+    return each(due, signal, {
+      async step(job) {
+        const parsed = scheduleOf(job.schedule, job.timezone);
         // It was valid when it was stored; the data of time zones changes with the version of Node.
         if ('problem' in parsed) await tellInvalid(deps, invalid, job, parsed.problem.message);
         else await startDue(deps, job, parsed.schedule, now);
-      } catch (err) {
-        // Continue with the other jobs. The next round tries again.
-        deps.log.error({ err, job: job.name, project: job.project_id }, 'job failed; will retry');
-      }
-    }
+      },
+      failed: (err, { name, project_id }) =>
+        deps.log.error({ err, job: name, project: project_id }, 'job failed; will retry'),
+    });
   };
 };
 

@@ -13,6 +13,8 @@ import type { UptimeClock } from '../domain/platform/uptime.ts';
 import { runIdOf, type RunStore } from '../domain/runs/run-store.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
+import type { LoopRun } from '@berth/kit/loop';
+import { each } from './each.ts';
 
 /**
  * Silence in ms after which an agent without leases counts as dead. It must poll (every 5 s by
@@ -47,25 +49,24 @@ export const leaseReaper = ({
   uptime,
   telemetry,
   log,
-}: Deps): ((signal: AbortSignal) => Promise<void>) => {
+}: Deps): LoopRun => {
   return async (signal) => {
     const at = now();
     const times = { uptime: await uptime.now(), now: at, silentSince: at - SILENT_MS };
-    for (const { task, why } of await tasks.overdue(times, limits)) {
-      if (signal.aborted) return;
-      telemetry?.emit({ what: 'task lost', kind: task.kind, why });
-      log.warn(
-        {
-          task_id: task.id,
-          kind: task.kind,
-          node_id: task.node_id,
-          deployment_id: task.deployment_id,
-          why,
-        },
-        'task lost',
-      );
-      await failPoint('lease.lost');
-      try {
+    return each(await tasks.overdue(times, limits), signal, {
+      async step({ task, why }) {
+        telemetry?.emit({ what: 'task lost', kind: task.kind, why });
+        log.warn(
+          {
+            task_id: task.id,
+            kind: task.kind,
+            node_id: task.node_id,
+            deployment_id: task.deployment_id,
+            why,
+          },
+          'task lost',
+        );
+        await failPoint('lease.lost');
         if (task.deployment_id !== null)
           await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
         else if (isRepositoryLook(task)) {
@@ -85,10 +86,9 @@ export const leaseReaper = ({
         // A sync task belongs to a node, so no deployment decides about it.
         else if (task.kind === 'sync' && (await tasks.loseSync(task, why, at)))
           changes.notify(`node:${task.node_id}`);
-      } catch (error) {
-        // Continue with the other tasks. The next run retries.
-        log.error({ err: error, task_id: task.id }, 'could not handle a lost task; will retry');
-      }
-    }
+      },
+      failed: (err, { task }) =>
+        log.error({ err, task_id: task.id }, 'could not handle a lost task; will retry'),
+    });
   };
 };

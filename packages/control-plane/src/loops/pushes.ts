@@ -2,6 +2,7 @@
 import type { HookStore } from '../domain/git/hooks.ts';
 import type { Driver } from '../flow/driver.ts';
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 
 export type Deps = {
   hooks: Pick<HookStore, 'waiting'>;
@@ -11,17 +12,9 @@ export type Deps = {
 
 export const pushes =
   ({ hooks, driver, log }: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
-    for (const id of await hooks.waiting()) {
-      if (signal.aborted) return;
-      try {
-        await driver.checkPushes(id);
-      } catch (error) {
-        // Continue with the other projects. The next run retries.
-        log.error(
-          { err: error, project_id: id },
-          'could not check the pushes of a project; will retry',
-        );
-      }
-    }
-  };
+  async (signal: AbortSignal): Promise<string | undefined> =>
+    each(await hooks.waiting(), signal, {
+      step: (id) => driver.checkPushes(id),
+      failed: (err, id) =>
+        log.error({ err, project_id: id }, 'could not check the pushes of a project; will retry'),
+    });

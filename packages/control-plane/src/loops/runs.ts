@@ -37,6 +37,7 @@ import type { RunEnd, RunRecord, RunStore } from '../domain/runs/run-store.ts';
 import type { SecretStore } from '../domain/secrets/secrets.ts';
 import { copyMs } from '../flow/data.ts';
 import type { Driver } from '../flow/driver.ts';
+import { each } from './each.ts';
 import { secretNeeds } from '../flow/secrets.ts';
 
 /** Interval in ms between removals of old runs. */
@@ -78,7 +79,7 @@ export type Deps = {
 
 export const runs = (deps: Deps) => {
   let sweptAt: number | null = null;
-  return async (signal: AbortSignal): Promise<void> => {
+  return async (signal: AbortSignal): Promise<string | undefined> => {
     const open = await deps.runs.open();
     const uptime = await deps.uptime.now();
     await freeDevices(deps, uptime);
@@ -86,19 +87,16 @@ export const runs = (deps: Deps) => {
     const projects = new Map(
       (ids.length === 0 ? [] : await deps.projects.getMany(ids)).map((p) => [p.id, p]),
     );
-    for (const run of open) {
-      if (signal.aborted) return;
-      try {
-        await advanceRun(deps, run, { project: projects.get(run.project_id), open, uptime });
-      } catch (err) {
-        // Continue with the other runs. The next round tries again.
-        deps.log.error({ err, run: run.id }, 'could not advance a run; will retry');
-      }
-    }
+    const problem = await each(open, signal, {
+      step: (run) => advanceRun(deps, run, { project: projects.get(run.project_id), open, uptime }),
+      failed: (err, { id }) =>
+        deps.log.error({ err, run: id }, 'could not advance a run; will retry'),
+    });
     // By the uptime clock. The sweep reads all ended runs.
-    if (sweptAt !== null && uptime.at - sweptAt < SWEEP_MS) return;
+    if (signal.aborted || (sweptAt !== null && uptime.at - sweptAt < SWEEP_MS)) return problem;
     sweptAt = uptime.at;
     await deps.runs.sweep();
+    return problem;
   };
 };
 

@@ -5,6 +5,7 @@
 import type { Driver } from '../flow/driver.ts';
 import type { DeploymentStore } from '../domain/deployments/deployment-store.ts';
 import type { Logger } from '@berth/kit/log';
+import { each } from './each.ts';
 
 export type Deps = {
   deployments: Pick<DeploymentStore, 'inProgress'>;
@@ -14,22 +15,16 @@ export type Deps = {
 
 export const scheduler =
   ({ deployments, driver, log }: Deps) =>
-  async (signal: AbortSignal): Promise<void> => {
+  async (signal: AbortSignal): Promise<string | undefined> => {
     const waiting = await deployments.inProgress();
     // Advance deployments that are closer to live first.
     const order = { deploying: 0, built: 1, pending: 2 } as Record<string, number>;
-    for (const d of waiting.toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3))) {
-      if (signal.aborted) return;
-      if (d.status === 'building') continue;
-      await tick(driver, d.id, log);
-    }
+    const next = waiting
+      .filter(({ status }) => status !== 'building')
+      .toSorted((a, b) => (order[a.status] ?? 3) - (order[b.status] ?? 3));
+    return each(next, signal, {
+      step: ({ id }) => driver.advance(id, { type: 'tick' }),
+      failed: (err, { id }) =>
+        log.error({ err, deployment_id: id }, 'could not advance a deployment; will retry'),
+    });
   };
-
-/** Sends a tick to one deployment. A failure does not affect the others. */
-async function tick(driver: Deps['driver'], id: string, log: Logger): Promise<void> {
-  try {
-    await driver.advance(id, { type: 'tick' });
-  } catch (error) {
-    log.error({ err: error, deployment_id: id }, 'could not advance a deployment');
-  }
-}

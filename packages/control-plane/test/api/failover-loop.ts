@@ -4,7 +4,7 @@ import { failover } from '../../src/loops/failover.ts';
 import type { Api } from './harness.ts';
 
 /** Runs the loop once. */
-export const runFailover = (api: Api): Promise<void> =>
+export const runFailover = (api: Api): Promise<unknown> =>
   failover({
     failover: api.failover,
     instances: api.stores.instances,

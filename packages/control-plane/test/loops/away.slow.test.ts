@@ -42,7 +42,7 @@ const living: { cp: ControlPlane; stopped: boolean }[] = [];
 async function controlPlane(): Promise<ControlPlane> {
   let skew = 0;
   const wall = (): number => 1_790_000_000_000 + elapsed + skew;
-  let run: ((signal: AbortSignal) => Promise<void>)[] = [];
+  let run: ((signal: AbortSignal) => Promise<unknown>)[] = [];
   const cp = { jump: (ms: number) => void (skew += ms) } as ControlPlane;
   cp.start = async () => {
     cp.stores = storesOn(db, wall);

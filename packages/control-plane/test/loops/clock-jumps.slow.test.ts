@@ -30,7 +30,7 @@ const wall = (): number => START + elapsed + skew;
 let stores: AllStores;
 let driver: Driver;
 let uptime: UptimeClock;
-let loops: ((signal: AbortSignal) => Promise<void>)[];
+let loops: ((signal: AbortSignal) => Promise<unknown>)[];
 let project = '';
 /** As each agent was answered last. */
 const answered = new Map<string, string>();

@@ -14,7 +14,7 @@ let taken = new Map<string, string>();
 let routed: { deployment_id: string; node_id: string }[] = [];
 let time = 0;
 let failsFor: string | null = null;
-let run: () => Promise<void>;
+let run: () => Promise<unknown>;
 
 beforeEach(() => {
   [silent, unmoved, sent, asked, time, failsFor] = [[], [], [], [], 0, null];

@@ -25,7 +25,7 @@ import { COMMIT, DIGEST } from '../flow/fixtures.ts';
 let stores: AllStores;
 let driver: Driver;
 let now = 0;
-let loops: ((signal: AbortSignal) => Promise<void>)[] = [];
+let loops: ((signal: AbortSignal) => Promise<unknown>)[] = [];
 /** The container on the node that is drained. */
 let container: ObservedContainer;
 

@@ -113,7 +113,7 @@ export type RunOnNode = Pick<RunPayload, 'project_id' | 'project' | 'timeout_sec
 };
 
 /** Error text for a missing run, and for one that the caller cannot see. */
-export const noRun = (id: string): string => `no run has the id ${id}`;
+export const noRun = (id: string): string => `no run has the id ${id}; see: berth runs list`;
 
 /** Returns the id of the run that the task executes. */
 export const runIdOf = (task: Pick<TaskRecord, 'payload'>): string =>
