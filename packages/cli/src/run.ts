@@ -17,12 +17,13 @@ export async function run(given: readonly string[], io: Io): Promise<Exit> {
   // Accept `berth help deploy` like `berth deploy --help`.
   const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given;
   const outcome: { exit: Exit } = { exit: EXIT.done };
-  const wantsJson = argv.includes('--json');
+  const wantsJson = ownPart(argv).includes('--json');
   if (argv[0] === '__complete') {
     await complete(argv.slice(1), io);
     return EXIT.done;
   }
   try {
+    refuseUnclear(argv);
     await createParser(argv, io).parseAsync([...argv], { from: 'user' });
   } catch (error) {
     outcome.exit = report(
@@ -54,6 +55,46 @@ function nameIn(argv: readonly string[]): string[] {
   return argv.slice(0, end < 0 ? argv.length : end);
 }
 
+/** Returns what stands before `--`: the rest belongs to the command that Berth shall run. */
+function ownPart(argv: readonly string[]): readonly string[] {
+  const end = argv.indexOf('--');
+  return end < 0 ? argv : argv.slice(0, end);
+}
+
+/**
+ * Refuses `berth run psql -p 5432`, where `-p` could be an option of both programs. Without `--`, the
+ * parser would take it as ours, and the command would run with other arguments than those typed.
+ */
+function refuseUnclear(argv: readonly string[]): void {
+  const name = nameIn(argv);
+  const command = COMMANDS.find((c) => c.name === name.join(' '));
+  const last = command?.args?.at(-1);
+  if (command === undefined || last?.repeats !== true || last.name !== 'command') return;
+  const before = (command.args?.length ?? 1) - 1;
+  const options = [...(command.options ?? []), ...globalOptions(command)];
+  const withValue = new Set(
+    options.filter(({ flags }) => flags.includes('<')).flatMap(({ flags }) => flags.split(/[ ,]+/)),
+  );
+  const own = ownPart(argv);
+  let start: number | undefined;
+  for (let at = name.length, words = 0; at < own.length; at++) {
+    const text = own[at] ?? '';
+    if (!/^-./.test(text)) {
+      if (words++ === before) start = at;
+    } else if (text === '--help' || text === '-h') return;
+    else if (start !== undefined) {
+      const typed = [...own.slice(0, start), '--', ...argv.slice(start)];
+      throw usage(
+        `write -- before the command: “${text}” could be an option of berth or of ${own[start]}`,
+        [
+          'berth',
+          ...typed.map((word) => (/[\s"']|^$/.test(word) ? JSON.stringify(word) : word)),
+        ].join(' '),
+      );
+    } else if (withValue.has(text)) at++;
+  }
+}
+
 function report(error: unknown, io: Io, json: boolean): Exit {
   if (error === undefined) return EXIT.done;
   const { exit, lines, problem } = failureOf(error);
@@ -63,7 +104,7 @@ function report(error: unknown, io: Io, json: boolean): Exit {
 }
 
 function createParser(argv: readonly string[], io: Io): Parser {
-  const silent = argv.includes('--json');
+  const silent = ownPart(argv).includes('--json');
   const program = new Parser('berth')
     .description('Deploy projects from a git repository to a live address.')
     .version(BERTH_VERSION, '-v, --version', 'print the version of the command line')

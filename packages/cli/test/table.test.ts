@@ -91,6 +91,46 @@ describe('wrong usage exits with 2 and prints nothing on stdout', () => {
     expect(asked.code).toBe(0);
   });
 
+  // JSON has no NaN: a limit that is not a number would be sent as “no limit”.
+  test.each(
+    COMMANDS.flatMap(({ name, options = [] }) =>
+      options
+        .filter(({ flags, parse }) => flags.includes('<number>') && parse !== undefined)
+        .map((option) => ({ option, what: `${name} ${option.flags}` })),
+    ),
+  )('$what refuses a text that is not a number', ({ option }) => {
+    for (const text of ['x', '', 'NaN', 'Infinity'])
+      expect(() => option.parse?.(text), text).toThrow(/must be/);
+    expect(option.parse?.('3')).toBe(3);
+  });
+
+  test.each([
+    [['run', 'node', 'x.js', '--detach'], 'berth run -- node x.js --detach'],
+    [['run', '-p', 'shop', 'psql', '-p', '5432'], 'berth run -p shop -- psql -p 5432'],
+    [['run', 'node', '--timeout=5s'], 'berth run -- node --timeout=5s'],
+    [['exec', '--process', 'web', 'ls', '-la'], 'berth exec --process web -- ls -la'],
+    [
+      ['job', 'add', 'x', '--schedule', '@daily', 'node', '-e', '1 + 1'],
+      'berth job add x --schedule @daily -- node -e "1 + 1"',
+    ],
+  ])('berth %j: an option after the command could be of both', async (argv, next) => {
+    const { code, out, err } = await person().berth(argv);
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+    expect(err).toContain('write -- before the command');
+    expect(err).toContain(`next: ${next}\n`);
+  });
+
+  test.each([
+    ['run', '--', 'node', 'x.js', '--json'],
+    ['run', 'node', 'x.js'],
+    ['job', 'add', 'x', '--', 'node', '--version'],
+    ['process', 'set', 'x', '--count', '2'],
+  ])('berth %s %s %s %s: the command is clear', async (...argv) => {
+    const { err } = await person().berth(argv);
+    expect(err).not.toContain('write -- before');
+    expect(err, 'the option --json is that of the command').toMatch(/^berth: /);
+  });
+
   test('with --json, the problem is one JSON document', async () => {
     const { code, err } = await person().berth(['project', 'list', 'extra', '--json']);
     expect(code).toBe(2);

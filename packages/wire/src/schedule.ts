@@ -81,7 +81,8 @@ function patternProblem(pattern: string): string | null {
   if (pattern.startsWith('@'))
     return `${pattern} is not known: the names are ${[...NAMES.keys()].join(', ')}`;
   const fields = pattern.split(/\s+/);
-  if (fields.length !== FIELDS.length) return `has ${fields.length} fields`;
+  if (fields.length !== FIELDS.length)
+    return `has ${fields.length} field${fields.length === 1 ? '' : 's'}`;
   const wrong = fields.findIndex((field, i) => FIELDS[i]?.test(field) !== true);
   return wrong === -1 ? null : `the ${FIELD_NAMES[wrong]} is not a cron field: ${fields[wrong]}`;
 }

@@ -203,7 +203,7 @@ async function start(deps: RunDeps, attempt: Attempt): Promise<string | number> 
       await removeUnstarted(deps, attempt);
       throw error;
     }
-    context.logStep('run', messageOf(error));
+    context.logStep('run', whyNotStarted(messageOf(error), task.payload.command));
     return code;
   } finally {
     input?.close();
@@ -231,6 +231,15 @@ function exitCodeOf(error: unknown): number | null {
   return /exec.*permission denied|is a directory/i.test(text) ? NOT_EXECUTABLE : null;
 }
 
+/** The engine names the cause last, after its own layers. */
+function whyNotStarted(said: string, [program = '']: readonly string[]): string {
+  if (/exec.*permission denied/i.test(said))
+    return `“${program}” is not executable in the image: ${said}`;
+  if (!/executable file not found/i.test(said)) return said;
+  const hint = /\s/.test(program) ? ' (no shell splits it into words)' : '';
+  return `the image has no program “${program}”${hint}: ${said}`;
+}
+
 async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<CommandSpec> {
   const { payload } = task;
   const { signal } = context;
@@ -253,6 +262,7 @@ async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<Comman
       [LABELS.run_grace]: String(payload.stop_grace_seconds),
       [LABELS.project]: payload.project_id,
       [LABELS.project_name]: payload.project,
+      ...defined({ [LABELS.devices]: payload.devices?.join(',') }),
       'traefik.enable': 'false',
     },
     env: payload.env,
@@ -262,7 +272,7 @@ async function specOf(deps: RunDeps, { task, context }: Attempt): Promise<Comman
     memoryBytes: payload.memory_bytes ?? deps.defaultMemory ?? null,
     network: await deps.networks.of(payload.project_id, task.node_id, signal),
     cpus: payload.cpus,
-    devices: [],
+    devices: payload.devices ?? [],
     pidsLimit: deps.pidsLimit,
     logMaxSize: deps.logMaxSize,
     logMaxFiles: deps.logMaxFiles,

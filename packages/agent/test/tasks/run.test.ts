@@ -7,7 +7,7 @@ import { createRefCounts } from '@berth/kit/ref-count';
 import type { TaskOf } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
-import type { Container, Docker } from '../../src/engine/docker.ts';
+import type { CommandSpec, Container, Docker } from '../../src/engine/docker.ts';
 import { TaskFailure } from '../../src/failures.ts';
 import { createLocks } from '../../src/locks.ts';
 import { Stopped } from '../../src/stopped.ts';
@@ -197,15 +197,37 @@ it('has the labels of a run, and none of a deployment', async () => {
   expect(container?.labels[LABELS.node]).toBeUndefined();
 });
 
+it('the container gets its devices, and the label that names them', async () => {
+  const created: CommandSpec[] = [];
+  const createCommand: Docker['createCommand'] = (spec, signal) => {
+    created.push(spec);
+    return engine.docker.createCommand(spec, signal);
+  };
+  const devices = ['nvidia.com/gpu=0', 'nvidia.com/gpu=1'];
+  const handler = createRunHandler(deps({ docker: docker({ createCommand }) }));
+  await handler(task({ devices }), context());
+  await handler(task({ run_id: 'run-2' }), context());
+  expect(created.map((spec) => [spec.devices, spec.labels[LABELS.devices]])).toEqual([
+    [devices, 'nvidia.com/gpu=0,nvidia.com/gpu=1'],
+    [[], undefined],
+  ]);
+});
+
 test.each([
-  ['exec: "nothing": executable file not found in $PATH: unknown', 127],
-  ['exec: "/app/x": permission denied: unknown', 126],
-])('%s: exit code %i, as in a shell', async (message, code) => {
+  ['exec: "nothing": executable file not found in $PATH: unknown', 127, ['nothing']],
+  ['exec: "/app/x": permission denied: unknown', 126, ['/app/x']],
+  ['exec: "node x.js": executable file not found in $PATH: unknown', 127, ['node x.js']],
+] as const)('%s: exit code %i, as in a shell', async (message, code, command) => {
   const start = () => Promise.reject(new TaskFailure('container_start_failed', message));
-  expect(await resultOf(attempt({ docker: docker({ start }) }))).toEqual({
+  const handler = createRunHandler(deps({ docker: docker({ start }) }));
+  expect(await resultOf(handler(task({ command: [...command] }), context()))).toEqual({
     exit_code: code,
     out_of_memory: false,
   });
+  expect(logged.at(-1)).toContain(`“${command[0]}”`);
+  expect(logged.at(-1)?.includes('no shell splits'), 'only words that were not split').toBe(
+    command[0].includes(' '),
+  );
 });
 
 describe('at most once', () => {

@@ -5,6 +5,7 @@ import { table } from '../output/text.ts';
 import { type Command } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { limitOf } from './limit.ts';
+import { positive } from './number.ts';
 
 export const AUDIT_COMMANDS: readonly Command[] = [
   {
@@ -12,7 +13,7 @@ export const AUDIT_COMMANDS: readonly Command[] = [
     summary: ROUTES.audit.summary,
     options: [
       ...flagsOf(ROUTES.audit.query, { leaveOut: ['limit', 'cursor'] }).options,
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: positive },
     ],
     routes: ['audit'],
     async run(cli, _, options) {

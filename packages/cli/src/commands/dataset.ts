@@ -12,6 +12,7 @@ import { flagsOf } from './flags.ts';
 import { listCommand, memberCommand } from './from-route.ts';
 import { limitOf } from './limit.ts';
 import { YES } from './project.ts';
+import { positive } from './number.ts';
 
 const DATASET = { name: 'dataset', doc: 'name or id', required: true } as const;
 
@@ -107,7 +108,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
     summary: ROUTES.datasetVersions.summary,
     args: [DATASET],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: positive },
     ],
     routes: ['datasetVersions'],
     async run(cli, args, { limit }) {
@@ -141,7 +142,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
       { name: 'to', required: true, doc: 'version that it is compared with' },
     ],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: positive },
     ],
     routes: ['datasetDiff'],
     async run(cli, args, { limit }) {
@@ -190,8 +191,8 @@ export const DATASET_COMMANDS: readonly Command[] = [
     args: [DATASET],
     options: [
       { flags: '--path <path>', doc: 'a file, or a folder with a trailing “/”' },
-      { flags: '--version <number>', doc: 'only the changes of this version', parse: Number },
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number },
+      { flags: '--version <number>', doc: 'only the changes of this version', parse: positive },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: positive },
     ],
     routes: ['datasetHistory'],
     async run(cli, args, options) {
@@ -199,7 +200,7 @@ export const DATASET_COMMANDS: readonly Command[] = [
       const { version, limit } = options;
       const query = {
         limit: Math.min(limitOf(limit), 200),
-        ...defined({ path, version: version === undefined ? undefined : Number(version) }),
+        ...defined({ path, version: version as number | undefined }),
       };
       const items = await allPages(
         (cursor) =>

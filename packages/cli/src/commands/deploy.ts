@@ -15,6 +15,7 @@ import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
 import { printDeployment } from './show.ts';
+import { positive } from './number.ts';
 
 export const DETACH: Option = {
   flags: '-d, --detach',
@@ -160,13 +161,6 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     },
   },
 ];
-
-function positive(text: string): number {
-  const count = Number(text);
-  if (!Number.isInteger(count) || count < 1)
-    throw new Error('must be a whole number of at least 1');
-  return count;
-}
 
 async function projectNames(cli: Cli): Promise<ReadonlyMap<string, string>> {
   const projects = await allPages((cursor) =>

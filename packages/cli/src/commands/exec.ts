@@ -5,6 +5,7 @@ import type { Cli } from '../cli.ts';
 import { connect, type Connection } from '../exec/connection.ts';
 import { CliError, EXIT, refused, usage } from '../problem.ts';
 import { type Command, type Options, textOf } from './command.ts';
+import { positive } from './number.ts';
 
 export const EXEC_COMMANDS: readonly Command[] = [
   {
@@ -27,7 +28,7 @@ export const EXEC_COMMANDS: readonly Command[] = [
       {
         flags: '--instance <number>',
         doc: 'number of the instance (default: the first one that serves)',
-        parse: Number,
+        parse: positive,
       },
       { flags: '--tty', doc: 'open a terminal there (default in a terminal)' },
       { flags: '--no-tty', doc: 'use pipes (default elsewhere)' },
@@ -61,8 +62,6 @@ export const EXEC_COMMANDS: readonly Command[] = [
 
 function wantedOf(options: Options): Pick<ExecCreate, 'process' | 'instance'> {
   const instance = options['instance'] as number | undefined;
-  if (instance !== undefined && (!Number.isInteger(instance) || instance < 1))
-    throw usage('--instance must be a whole number of at least 1, such as --instance 2');
   return defined({ process: textOf(options, 'process'), instance });
 }
 

@@ -10,6 +10,7 @@ import { allPages } from '../project/pages.ts';
 import { type Column, table } from '../output/text.ts';
 import { type Argument, argument, type Command, type Option } from './command.ts';
 import { flagsOf } from './flags.ts';
+import { positive } from './number.ts';
 
 type ListName = {
   [N in RouteName]: AnswerOf<N> extends { items: unknown[]; next_cursor: string | null }
@@ -30,13 +31,11 @@ export function listCommand<N extends ListName>(
     summary: row.summary,
     options: [
       ...filters.options,
-      { flags: '-n, --limit <number>', doc: 'at most this many (default: all)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: all)', parse: positive },
     ],
     routes: [route],
     async run(cli, _, options) {
       const limit = options['limit'] as number | undefined;
-      if (limit !== undefined && (!Number.isInteger(limit) || limit < 1))
-        throw usage('--limit must be a whole number of at least 1');
       const query = { limit: Math.min(limit ?? 200, 200), ...filters.read(options) };
       type Page = { items: ItemOf<N>[]; next_cursor: string | null };
       const items = await allPages(

@@ -8,6 +8,7 @@ import { ago } from '../output/units.ts';
 import { allPages } from '../project/pages.ts';
 import { argument, type Command } from './command.ts';
 import { PROJECT_ARGUMENT, YES } from './project.ts';
+import { positive } from './number.ts';
 
 const DELIVERY = {
   name: 'delivery',
@@ -103,7 +104,7 @@ export const HOOK_COMMANDS: readonly Command[] = [
     summary: 'List the deliveries of a hook with their verdicts, newest first',
     args: [PROJECT_ARGUMENT],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: positive },
     ],
     aboutProject: true,
     routes: ['listDeliveries'],

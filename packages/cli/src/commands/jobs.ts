@@ -8,7 +8,18 @@ import { type Column, record, safe, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { usage } from '../problem.ts';
 import { argument, type Command, type Option, type Options } from './command.ts';
-import { bytes, commandText, duration, endText, finish, runsOf } from './runs.ts';
+import {
+  bytes,
+  commandText,
+  DEVICE,
+  devicesIn,
+  deviceText,
+  duration,
+  endText,
+  finish,
+  runsOf,
+} from './runs.ts';
+import { cpuCount, positive, wholeNumber } from './number.ts';
 
 const JOB_ARG = { name: 'job', doc: 'name of the job', required: true } as const;
 const SETTINGS: readonly Option[] = [
@@ -24,11 +35,12 @@ const SETTINGS: readonly Option[] = [
     parse: duration,
   },
   { flags: '--memory <size>', doc: 'memory limit (default: that of the project)', parse: bytes },
-  { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+  { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: cpuCount },
+  DEVICE,
   {
     flags: '--retries <number>',
     doc: 'how often a lost run starts again, although its command might have started (default 0)',
-    parse: Number,
+    parse: wholeNumber,
   },
 ];
 
@@ -152,13 +164,19 @@ export const JOB_COMMANDS: readonly Command[] = [
     summary: 'List the runs of a job, newest first: also those that did not happen, and why',
     args: [JOB_ARG],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],
     aboutProject: true,
-    routes: ['projectRuns', 'getProject'],
+    routes: ['projectRuns', 'getJob', 'getProject'],
     async run(cli, args, options) {
       const { id, name } = await jobIn(cli, args);
-      await runsOf(cli, id, { job: name }, (options['limit'] as number | undefined) ?? 20);
+      const limit = (options['limit'] as number | undefined) ?? 20;
+      // A deleted job keeps its runs, so only a name without runs can be a wrong one.
+      await runsOf(cli, id, { filter: { job: name }, limit }, async () => {
+        const job = await cli.client().call('getJob', { params: { id, name } });
+        const [next = null] = job.next_runs;
+        return `no runs yet; ${next === null ? 'the job is disabled' : `the next one is ${next}`}`;
+      });
     },
   },
 ];
@@ -178,6 +196,7 @@ const settingsIn = (options: Options) =>
     timeout_seconds: options['timeout'] as number | undefined,
     memory_bytes: options['memory'] as number | undefined,
     cpus: options['cpus'] as number | undefined,
+    devices: devicesIn(options),
     retries: options['retries'] as number | undefined,
   });
 
@@ -215,6 +234,7 @@ const shown = (cli: Cli, job: Job): string =>
     ['last run', lastText(cli, job)],
     ['overlap', job.overlap],
     ['time limit', `${job.timeout_seconds} s`],
+    ['devices', deviceText(job.devices)],
     ['retries', String(job.retries)],
     ...(job.config === null ? [] : [['from', originText(job) ?? ''] as [string, string]]),
   ]);

@@ -12,6 +12,7 @@ import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { readStream } from '../sse.ts';
 import type { Command } from './command.ts';
 import { openDeployment } from './deploy.ts';
+import { positive, wholeNumber } from './number.ts';
 
 const AWAY = { min: 500, max: 5_000 };
 const AWAY_MS = 120_000;
@@ -37,7 +38,7 @@ export const LOGS_COMMAND: Command = {
     {
       flags: '-n, --tail <lines>',
       doc: 'at most this many last lines (default 100)',
-      parse: lineCount,
+      parse: wholeNumber,
     },
     {
       flags: '--since <time>',
@@ -49,7 +50,7 @@ export const LOGS_COMMAND: Command = {
     {
       flags: '--instance <number>',
       doc: 'only the instance with this number',
-      parse: instanceNumber,
+      parse: positive,
     },
     {
       flags: '--build',
@@ -78,19 +79,6 @@ export const LOGS_COMMAND: Command = {
     await (build === true ? buildLog(cli, args, options) : runtimeLog(cli, args, options));
   },
 };
-
-export function lineCount(text: string): number {
-  const count = Number(text);
-  if (!Number.isInteger(count) || count < 0 || text.trim() === '')
-    throw new Error('must be a whole number of at least 0');
-  return count;
-}
-
-export function instanceNumber(text: string): number {
-  const number = lineCount(text);
-  if (number === 0) throw new Error('must be a whole number of at least 1');
-  return number;
-}
 
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 export function timeText(text: string): number {

@@ -5,7 +5,8 @@ import { sizeText } from '@berth/wire/size-text';
 import { oneLine, table } from '../output/text.ts';
 import { usage } from '../problem.ts';
 import type { Command } from './command.ts';
-import { instanceNumber, timeText } from './logs.ts';
+import { timeText } from './logs.ts';
+import { positive } from './number.ts';
 
 /** Maximum number of table rows, so that the table fits on a screen. */
 const ROWS = 20;
@@ -31,7 +32,7 @@ export const METRICS_COMMANDS: readonly Command[] = [
       {
         flags: '--instance <number>',
         doc: 'only the instance with this number',
-        parse: instanceNumber,
+        parse: positive,
       },
     ],
     aboutProject: true,

@@ -24,6 +24,7 @@ import {
 } from './command.ts';
 import { listCommand } from './from-route.ts';
 import { YES } from './project.ts';
+import { positive } from './number.ts';
 
 const NOTIFICATION: Argument = {
   name: 'notification',
@@ -245,7 +246,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     summary: 'List the deliveries of a notification, newest first',
     args: [NOTIFICATION],
     options: [
-      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default: 50)', parse: positive },
     ],
     routes: ['listNotificationDeliveries'],
     async run(cli, args, options) {

@@ -8,6 +8,7 @@ import { refused, usage } from '../problem.ts';
 import { changeProject } from '../project/change.ts';
 import { argument, type Command, type Options } from './command.ts';
 import { bytes, commandText } from './runs.ts';
+import { cpuCount, wholeNumber } from './number.ts';
 
 const PROCESS_ARG = { name: 'process', doc: 'name of the process', required: true } as const;
 const NEXT = 'takes effect with the next deployment: berth deploy';
@@ -29,19 +30,24 @@ export const PROCESS_COMMANDS: readonly Command[] = [
     summary: 'Add or change a process, such as a worker beside web',
     detail:
       'Write -- before the command, which replaces that of the image. What you leave out stays as ' +
-      'it is. The process starts with the next deployment; only berth scale changes a count at once.',
+      'it is. The process starts with the next deployment. A count changes at once if the process ' +
+      'runs already, as with berth scale.',
     args: [
       PROCESS_ARG,
       { name: 'command', doc: 'the program and its arguments, after --', repeats: true },
     ],
     options: [
-      { flags: '--count <number>', doc: 'number of instances (default 1)', parse: Number },
+      { flags: '--count <number>', doc: 'number of instances (default 1)', parse: wholeNumber },
       {
         flags: '--memory <size>',
         doc: 'memory limit (default: that of the project)',
         parse: bytes,
       },
-      { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+      {
+        flags: '--cpus <number>',
+        doc: 'CPU limit (default: that of the project)',
+        parse: cpuCount,
+      },
       {
         flags: '--replace <replace>',
         doc: 'rolling: new instances start before the old ones stop; recreate: after that',
@@ -52,13 +58,17 @@ export const PROCESS_COMMANDS: readonly Command[] = [
     routes: ['getProject', 'patchProject'],
     async run(cli, [name = '', ...command], options) {
       const changes = fieldsIn(command, options);
+      let before: Process | undefined;
       const project = await changeProject(cli, async ({ processes }) => {
-        const present = processes.find((one) => one.name === name);
+        const present = (before = processes.find((one) => one.name === name));
         if (present !== undefined && Object.keys(changes).length === 0)
           throw usage('nothing was given to change', 'berth process set --help');
         return { processes: withProcess(processes, { ...(present ?? { name }), ...changes }) };
       });
-      cli.print(project, () => `${name}: ${textOf(project, name)}; ${NEXT} ${project.name}`);
+      cli.print(
+        project,
+        () => `${name}: ${textOf(project, name)}; ${whenOf(before, changes)} ${project.name}`,
+      );
     },
   },
   {
@@ -93,6 +103,15 @@ const fieldsIn = (command: readonly (string | undefined)[], options: Options): P
     cpus: options['cpus'] as number | undefined,
     replace: options['replace'] as ReplaceMode | undefined,
   });
+
+/** A count is not part of a release: the running version takes it at once. */
+function whenOf(before: Process | undefined, { count, ...others }: Partial<Process>): string {
+  if (before === undefined || count === undefined || count === (before.count ?? 1)) return NEXT;
+  const now = `the count (it was ${before.count ?? 1}) changes at once`;
+  return Object.keys(others).length === 0
+    ? `${now}; see: berth ps`
+    : `${now}, everything else with the next deployment: berth deploy`;
+}
 
 const withProcess = (processes: readonly Process[], changed: Process): Process[] =>
   processes.some(({ name }) => name === changed.name)

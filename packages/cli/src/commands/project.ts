@@ -41,6 +41,9 @@ const DOCS = {
   start_seconds:
     'time that a new container has to answer, also its HEALTHCHECK (default: the setting ' +
     'PROBE_TIMEOUT)',
+  release_command:
+    'one word of a command that runs once for each new version, before it starts; without a shell',
+  release_timeout_seconds: 'time limit of the release command in seconds (default: 600)',
   memory_bytes: 'memory limit, such as 512MiB',
   cpus: 'CPU limit, such as 0.5',
   drain_seconds: 'time without new requests before the old version is stopped',

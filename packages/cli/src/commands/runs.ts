@@ -1,6 +1,7 @@
 /** Commands for runs: `berth run` executes a command in a container of its own. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
+import { type DeviceCounts, parseRequires } from '@berth/wire/machine';
 import { isOpenRun, type Run } from '@berth/wire/run';
 import { backoff } from '@berth/kit/backoff';
 import type { Cli } from '../cli.ts';
@@ -10,12 +11,20 @@ import { ago, parseBytes, seconds } from '../output/units.ts';
 import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { readStream } from '../sse.ts';
-import { argument, type Command } from './command.ts';
+import { argument, type Command, type Option, type Options } from './command.ts';
+import { cpuCount, positive } from './number.ts';
 
 const AWAY = { min: 500, max: 5_000 };
 /** Longest wait in ms for the end of a run after Ctrl-C. */
 const CANCEL_MS = 60_000;
 const PAGE = 5_000;
+export const DEVICE: Option = {
+  flags: '--device <kind=count>',
+  doc:
+    'devices that only this command has while it runs, such as nvidia.com/gpu=1 (default none); ' +
+    'may be repeated; “none” removes all',
+  repeats: true,
+};
 
 export const RUN_COMMANDS: readonly Command[] = [
   {
@@ -46,7 +55,12 @@ export const RUN_COMMANDS: readonly Command[] = [
         doc: 'memory limit (default: that of the project)',
         parse: bytes,
       },
-      { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: Number },
+      {
+        flags: '--cpus <number>',
+        doc: 'CPU limit (default: that of the project)',
+        parse: cpuCount,
+      },
+      DEVICE,
       { flags: '--no-stdin', doc: 'send no standard input, also from a pipe or a file' },
     ],
     aboutProject: true,
@@ -62,6 +76,7 @@ export const RUN_COMMANDS: readonly Command[] = [
           timeout_seconds: options['timeout'] as number | undefined,
           memory_bytes: options['memory'] as number | undefined,
           cpus: options['cpus'] as number | undefined,
+          devices: devicesIn(options),
           stdin: stdin ? true : undefined,
         }),
       };
@@ -78,14 +93,20 @@ export const RUN_COMMANDS: readonly Command[] = [
     options: [
       { flags: '--status <status>', doc: 'only runs with this status' },
       { flags: '--job <name>', doc: 'only runs of this job' },
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: Number },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],
     aboutProject: true,
     routes: ['projectRuns', 'getProject'],
     async run(cli, [named], options) {
       const { id } = await cli.project(named);
       const filter = defined({ status: options['status'], job: options['job'] });
-      await runsOf(cli, id, filter, (options['limit'] as number | undefined) ?? 20);
+      const limit = (options['limit'] as number | undefined) ?? 20;
+      await runsOf(
+        cli,
+        id,
+        { filter, limit },
+        () => 'no runs; start one with: berth run -- COMMAND',
+      );
     },
   },
   {
@@ -135,15 +156,13 @@ export const RUN_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Prints the newest runs of a project. */
+/** Prints the newest runs of a project, or what `none` says if there are none. */
 export async function runsOf(
   cli: Cli,
   id: string,
-  filter: Readonly<Record<string, unknown>>,
-  limit: number,
+  { filter, limit }: { filter: Readonly<Record<string, unknown>>; limit: number },
+  none: () => string | Promise<string>,
 ): Promise<void> {
-  if (!Number.isInteger(limit) || limit < 1)
-    throw usage('--limit must be a whole number of at least 1');
   // The server checks the values of the filter.
   const query = { limit: Math.min(limit, 200), ...(filter as Record<string, never>) };
   const items = await allPages<Run>(
@@ -151,11 +170,8 @@ export async function runsOf(
       cli.client().call('projectRuns', { params: { id }, query: { ...query, ...cursor } }),
     limit,
   );
-  cli.print({ items }, () =>
-    items.length === 0
-      ? 'no runs; start one with: berth run -- COMMAND'
-      : table(items, columns(cli)),
-  );
+  const text = items.length === 0 ? await none() : table(items, columns(cli));
+  cli.print({ items }, () => text);
 }
 
 const UNITS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
@@ -263,6 +279,25 @@ function printLine(cli: Cli, line: LogLine): void {
   else cli.say(cli.paintErr('dim', safe(line.text)));
 }
 
+/** Returns the devices that `--device` asks for; undefined without the option. */
+export function devicesIn({ device }: Options): DeviceCounts | undefined {
+  const lines = device as string[] | undefined;
+  if (lines === undefined) return undefined;
+  if (lines.includes('none')) return {};
+  const parsed = parseRequires(lines.map((line) => `device:${line}`));
+  if ('bad' in parsed)
+    throw usage(`--device ${parsed.bad.slice('device:'.length)}: write KIND=COUNT or KIND`);
+  return parsed.devices ?? {};
+}
+
+/** Returns `nvidia.com/gpu=1`; null: none. */
+export const deviceText = (devices: DeviceCounts): string | null =>
+  Object.keys(devices).length === 0
+    ? null
+    : Object.entries(devices)
+        .map(([kind, count]) => `${kind}=${count}`)
+        .join(', ');
+
 export const commandText = ({ command }: Pick<Run, 'command'>): string =>
   command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
 
@@ -298,6 +333,7 @@ function shown(cli: Cli, run: Run): string {
     ['started', ago(run.started_at, cli.io.now())],
     ['took', took],
     ['time limit', `${run.timeout_seconds} s`],
+    ['devices', deviceText(run.devices)],
     ['variables', run.env_names.length === 0 ? null : run.env_names.join(', ')],
   ]);
 }

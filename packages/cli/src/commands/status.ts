@@ -15,7 +15,8 @@ import { reconnecting } from '../reconnecting.ts';
 import { openBrowser } from '../session/browser.ts';
 import { readStream } from '../sse.ts';
 import { type Command, textOf } from './command.ts';
-import { lineCount, LOGS_COMMAND } from './logs.ts';
+import { LOGS_COMMAND } from './logs.ts';
+import { wholeNumber } from './number.ts';
 import { overviewText, projectText, standingOf } from './status-text.ts';
 import { howToStart } from '../project/rest.ts';
 
@@ -96,8 +97,8 @@ export const STATUS_COMMANDS: readonly Command[] = [
     summary: 'Print the newest changes of the platform, or of one project',
     options: [
       { flags: '-f, --follow', doc: 'print new events as they happen' },
-      { flags: '--after <seq>', doc: 'events after this sequence number', parse: lineCount },
-      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: lineCount },
+      { flags: '--after <seq>', doc: 'events after this sequence number', parse: wholeNumber },
+      { flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: wholeNumber },
       { flags: '--project <project>', doc: 'only those of this project' },
     ],
     routes: ['events'],

@@ -19,11 +19,14 @@ import type { Row, Tx } from './engine/tables.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
 import { cancelOpenRun, newRunRecord, runOf } from './runs.ts';
 
-const ENCODED: Encoded<JobRecord> = { command: 'json', enabled: 'flag' };
+const ENCODED: Encoded<JobRecord> = { command: 'json', devices: 'json', enabled: 'flag' };
 const jobOf = (row: Row<'jobs'>): JobRecord => decodeRow<JobRecord>(row, ENCODED);
 
-const noJob = (name: string): DomainError =>
-  new DomainError('not_found', `the project has no job ${name}`);
+async function noJob(db: Database, projectId: string, name: string): Promise<DomainError> {
+  const names = (await listJobs(db, projectId)).map((job) => job.name);
+  const others = names.length === 0 ? 'it has none' : `its jobs are ${names.join(', ')}`;
+  return new DomainError('not_found', `the project has no job ${name}; ${others}`);
+}
 
 export function createJobStore(db: Database): JobStore {
   return {
@@ -122,14 +125,14 @@ function createJob(db: Database, job: JobRecord): Promise<void> {
   });
 }
 
-async function getJob({ kysely }: Database, projectId: string, name: string): Promise<JobRecord> {
-  const row = await kysely
+async function getJob(db: Database, projectId: string, name: string): Promise<JobRecord> {
+  const row = await db.kysely
     .selectFrom('jobs')
     .selectAll()
     .where('project_id', '=', projectId)
     .where('name', '=', name)
     .executeTakeFirst();
-  if (row === undefined) throw noJob(name);
+  if (row === undefined) throw await noJob(db, projectId, name);
   return jobOf(row);
 }
 
@@ -165,7 +168,7 @@ async function changeJob(
 /** A version with a file can have gone live since the caller read the job. */
 async function refuseChange(db: Database, projectId: string, name: string): Promise<never> {
   refuseOfFile(await getJob(db, projectId, name));
-  throw noJob(name);
+  throw await noJob(db, projectId, name);
 }
 
 async function deleteJob(db: Database, projectId: string, name: string): Promise<void> {

@@ -29,6 +29,8 @@ import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { appendLines, lastOutputTime, type LogTables, readLines } from './logs.ts';
 import { newestFirst } from './pages.ts';
+import { takeDevices } from './room.ts';
+import { endDevices, freeDevices, freeDevicesOfTask } from './run-devices.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
 import { guardedOf } from './rows/project.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
@@ -49,6 +51,7 @@ const RUN_LOGS = {
 
 const ENCODED: Encoded<RunRecord> = {
   command: 'json',
+  devices: 'json',
   env: 'json',
   env_names: 'json',
   losses: 'json',
@@ -67,6 +70,8 @@ export function createRunStore(db: Database): RunStore {
     open: () => openRuns(db),
     onNode: (nodeId) => runsOnNode(db, nodeId),
     offer: (offer, now) => offerRun(db, offer, now),
+    endDevices: (at) => endDevices(db, at),
+    freeDevices: (leases) => freeDevices(db, leases),
     setReason: (id, reason) => setRunReason(db, id, reason),
     cancel: (id, reason, now) => cancelRun(db, id, reason, now),
     end: (id, end, now) => endIdleRun(db, id, end, now),
@@ -200,40 +205,53 @@ export async function runsOnNodes(
   return rows.flatMap(({ id, node_id }) => (node_id === null ? [] : [{ id, node_id }]));
 }
 
-async function offerRun(
-  db: Database,
-  { run_id, deployment_id, task }: RunOffer,
+/** Thrown to roll back the transaction. */
+class DeviceTaken extends Error {}
+
+async function offerRun(db: Database, offer: RunOffer, now: number): Promise<boolean> {
+  try {
+    const isOffered = await db.write((tx) => offerIn(tx, offer, now));
+    if (isOffered) await failPoint('runs.offer.after');
+    return isOffered;
+  } catch (error) {
+    if (error instanceof DeviceTaken) return false;
+    throw error;
+  }
+}
+
+async function offerIn(
+  tx: Tx,
+  { run_id, deployment_id, task, takes }: RunOffer,
   now: number,
 ): Promise<boolean> {
-  const isOffered = await db.write(async (tx) => {
-    const offered = await tx
-      .updateTable('runs')
-      .set((eb) => ({
-        task_id: task.id,
-        node_id: task.node_id,
-        deployment_id,
-        // Placement counts them as held (store/room.ts).
-        memory_bytes: task.payload.memory_bytes,
-        cpus: task.payload.cpus,
-        reason: null,
-        attempt: eb('attempt', '+', 1),
-      }))
-      .where('id', '=', run_id)
-      .where('task_id', 'is', null)
-      .where('ended_at', 'is', null)
-      .where('cancel_requested_at', 'is', null)
-      .returning('id')
-      .executeTakeFirst();
-    if (offered === undefined) return false;
-    await tx
-      .insertInto('tasks')
-      .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
-      .execute();
-    await failPoint('runs.offer.before');
-    return true;
-  });
-  if (isOffered) await failPoint('runs.offer.after');
-  return isOffered;
+  const offered = await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      task_id: task.id,
+      devices_task: task.id,
+      node_id: task.node_id,
+      deployment_id,
+      // Placement counts them as held (store/room.ts).
+      memory_bytes: task.payload.memory_bytes,
+      cpus: task.payload.cpus,
+      reason: null,
+      attempt: eb('attempt', '+', 1),
+    }))
+    .where('id', '=', run_id)
+    .where('task_id', 'is', null)
+    .where('ended_at', 'is', null)
+    .where('cancel_requested_at', 'is', null)
+    .returning('id')
+    .executeTakeFirst();
+  if (offered === undefined) return false;
+  await tx
+    .insertInto('tasks')
+    .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
+    .execute();
+  const leases = takes.map((take) => ({ ...take, run: { task_id: task.id } }));
+  if (!(await takeDevices(tx, leases, now))) throw new DeviceTaken();
+  await failPoint('runs.offer.before');
+  return true;
 }
 
 async function setRunReason(db: Database, id: string, reason: string): Promise<void> {
@@ -291,7 +309,10 @@ async function withdrawTask(tx: Tx, taskId: string, now: number): Promise<boolea
     .where('attempt', '=', 0)
     .returning('id')
     .executeTakeFirst();
-  if (ended !== undefined) return true;
+  if (ended !== undefined) {
+    await freeDevicesOfTask(tx, taskId);
+    return true;
+  }
   const asked = await tx
     .updateTable('tasks')
     .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)) }))
@@ -381,6 +402,7 @@ async function endRunTask(
       .set({ payload: withoutEnv(task.payload) })
       .where('id', '=', taskId)
       .execute();
+    if (isOver(report)) await freeDevicesOfTask(tx, taskId);
     const run = await runOfTask(tx, run_id);
     // Its project was deleted meanwhile, and the run with it.
     if (run === null) return task.status;
@@ -395,6 +417,11 @@ async function endRunTask(
     status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
   };
 }
+
+/** Returns whether the report says that the command has ended, so that it has no device any more. */
+const isOver = ({ status, result }: TaskReport): boolean =>
+  (status === 'completed' && isResult(result)) ||
+  ['cancelled', 'command_timeout'].includes(errorIn(result).code);
 
 /** Returns how a report ends its run. An agent can report anything, so nothing is assumed. */
 function reportedEnd(
@@ -486,6 +513,8 @@ function loseRunTask(
       : lostAt(now);
     const lost = await changeOverdue(tx, isRun, { task, why, set });
     if (lost === undefined) return false;
+    // No agent has claimed it, so the command cannot have started.
+    if (task.attempt === 0 && !again) await freeDevicesOfTask(tx, task.id);
     if (again || run === null) return true;
     if (run.cancel_requested_at !== null)
       await endRow(tx, run.id, { status: 'cancelled', reason: run.reason, error: null }, now);

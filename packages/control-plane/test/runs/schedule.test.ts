@@ -29,10 +29,10 @@ describe('refused', () => {
     ['@reboot', 'cron', 'the names are @hourly'],
     ['0 0 30 2 *', 'never', 'never comes'],
     ['0 0 31 4,6 *', 'never', 'never comes'],
-    ['', 'cron', 'has 1 fields'],
+    ['', 'cron', 'has 1 field;'],
     // Words that each object of JavaScript has.
-    ['constructor', 'cron', 'has 1 fields'],
-    ['__proto__', 'cron', 'has 1 fields'],
+    ['constructor', 'cron', 'has 1 field;'],
+    ['__proto__', 'cron', 'has 1 field;'],
   ])('%s: %s, %s', (text, rule, part) => {
     expect(problem(text)).toMatchObject({ field: 'schedule', rule });
     expect(problem(text)?.message).toContain(part);

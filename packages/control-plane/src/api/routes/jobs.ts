@@ -21,13 +21,13 @@ import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
 import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 import type { Call, Define } from '../define.ts';
 import { time } from '../views.ts';
-import { runViews } from './runs.ts';
+import { checkDevices, runViews } from './runs.ts';
 
 export type Deps = {
   jobs: JobStore;
   runs: Pick<RunStore, 'cancel' | 'create'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
-  nodes: Pick<NodeStore, 'getMany'>;
+  nodes: Pick<NodeStore, 'all' | 'getMany'>;
   limits: Limits;
   uptime: Pick<UptimeClock, 'now'>;
   changes: Pick<Changes, 'notify'>;
@@ -122,6 +122,7 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
       `no version of project ${project.name} runs, so the job has no image; deploy it, or start it ` +
         `if it is stopped: berth start ${project.name}`,
     );
+  await checkDevices(deps, job.devices);
   const open = await deps.jobs.openRuns(project.id, job.name);
   const reason = overlapReason(job.overlap, open);
   if (reason !== null) throw new DomainError('wrong_state', reason);
@@ -164,6 +165,7 @@ function jobView({ now }: Deps, job: JobRecord, last: Run | null): Job {
   return {
     name: job.name,
     ...settingsOf(job),
+    devices: job.devices ?? {},
     next_runs: times.map((at) => zonedTime(at, job.timezone)),
     last_run: last,
     config: job.config_file === null ? null : { file: job.config_file, commit: job.config_commit },

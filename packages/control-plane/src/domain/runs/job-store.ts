@@ -2,6 +2,7 @@
  * Jobs: commands with a schedule. Each time gives one run, or one record that says why not.
  * Implemented in store/jobs.ts.
  */
+import type { DeviceCounts } from '@berth/wire/machine';
 import type { Overlap } from '@berth/wire/job';
 import type { NewRun, RunRecord } from './run-store.ts';
 
@@ -16,6 +17,8 @@ export type JobRecord = {
   timeout_seconds: number;
   memory_bytes: number | null;
   cpus: number | null;
+  /** Null in a row of an earlier version: none. */
+  devices: DeviceCounts | null;
   retries: number;
   /** The next time, by the machine's clock; null: disabled. Each time belongs to one claim of it. */
   next_at: number | null;

@@ -1,0 +1,73 @@
+/** Commands for jobs, runs and processes: what they say about a wrong name, and when a change holds. */
+import { beforeAll, describe, expect, test } from 'vitest';
+import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
+import { createProject } from '../../control-plane/test/api/harness.ts';
+import { type Person, serveOnce, signedIn } from './support.ts';
+
+const served = serveOnce();
+let who: Person;
+let world: World;
+
+beforeAll(async () => {
+  who = await signedIn(served.url);
+  world = await createWorld(served.api);
+  await world.live(await createProject(served.api));
+}, 60_000);
+
+const berth = (line: string) => who.berth([...line.split(' '), '--project', 'shop']);
+
+describe('a job that does not exist', () => {
+  test('each command names those that exist', async () => {
+    expect((await berth('job show reprot')).err).toContain('no job reprot; it has none');
+    const schedule = ['--schedule', '0 6 * * MON', '--project', 'shop', '--', 'true'];
+    expect(await who.berth(['job', 'add', 'report', ...schedule])).toMatchObject({ code: 0 });
+    for (const verb of ['show', 'run', 'runs', 'edit --disable', 'delete --yes']) {
+      const { code, out, err } = await berth(`job ${verb} reprot`);
+      expect({ code, out }, verb).toEqual({ code: 1, out: '' });
+      expect(err, verb).toContain('the project has no job reprot; its jobs are report');
+    }
+  });
+
+  test('one that never ran has no runs and says when it runs, and a deleted one keeps its runs', async () => {
+    const none = await berth('job runs report');
+    expect(none).toMatchObject({ code: 0 });
+    expect(none.out).toMatch(/^no runs yet; the next one is 20\d\d-/);
+    await berth('job edit report --disable');
+    expect((await berth('job runs report')).out).toBe('no runs yet; the job is disabled\n');
+    await berth('job run report --detach');
+    await berth('job delete report --yes');
+    expect((await berth('job runs report')).out).toMatch(/^run +status/);
+  });
+});
+
+test('a run that does not exist: the next step is the list', async () => {
+  for (const verb of ['show', 'logs', 'cancel']) {
+    const { code, err } = await who.berth(['runs', verb, 'f8f3ec2f']);
+    expect({ code, err }).toEqual({
+      code: 1,
+      err: expect.stringContaining('no run has the id f8f3ec2f; see: berth runs list'),
+    });
+  }
+});
+
+describe('process set says when a change holds', () => {
+  test('a new process: with the next deployment', async () => {
+    expect((await berth('process set worker --count 2')).out).toMatch(
+      /^worker: 2 of .*; takes effect with the next deployment: berth deploy shop/,
+    );
+  });
+
+  test('another count: at once, because it is not part of a release', async () => {
+    const down = await berth('process set web --count 0');
+    expect(down.out).toMatch(
+      /^web: 0 of .*; the count \(it was 1\) changes at once; see: berth ps/,
+    );
+    expect((await berth('status')).out).toContain('shop is scaled to 0');
+    expect((await berth('process set web --count 1 --cpus 1')).out).toMatch(
+      /\(it was 0\) changes at once, everything else with the next deployment: berth deploy shop/,
+    );
+    expect((await berth('process set web --count 1 --cpus 2')).out).toMatch(
+      /; takes effect with the next deployment: berth deploy shop/,
+    );
+  });
+});
