@@ -12,8 +12,9 @@ import { BEAT } from '@berth/wire/node';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { CAN_INSTANCES, CAN_PROCESSES } from '@berth/wire/task';
+import { listRuns } from './tasks/sweep-runs.ts';
 import { CAN_RUN, CAN_RUN_INPUT } from '@berth/wire/run-payload';
-import { CAN_DEVICES } from '@berth/wire/machine';
+import { CAN_DEVICES, CAN_RUN_DEVICES } from '@berth/wire/machine';
 import { CAN_EXEC, EXEC_ALLOWED } from '@berth/wire/exec';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { DATASET_PINS } from '@berth/wire/data-copies';
@@ -457,6 +458,7 @@ function createNodeRegistration(
     client: parts.client,
     restarts,
     list: parts.listContainers,
+    listRuns: listRuns(parts.docker, parts.ids),
     onSeen(containers) {
       parts.exits.seen(containers);
       parts.runningProbe?.seen(containers);
@@ -478,7 +480,7 @@ function createNodeRegistration(
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy'
-        ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_EXEC, CAN_RUN_INPUT]
+        ? [LOGS_CAPABILITY, CAN_DEVICES, CAN_RUN_DEVICES, CAN_EXEC, CAN_RUN_INPUT]
         : []),
       ...(config.NODE_ROLE === 'deploy' && config.ALLOW_EXEC === 'true' ? [EXEC_ALLOWED] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null

@@ -60,6 +60,7 @@ it('a job that is opened and saved keeps its settings', () => {
     enabled: true,
     memory_bytes: 67_108_864,
     cpus: 0.5,
+    devices: {},
     next_runs: [],
     last_run: null,
     config: null,

@@ -1,5 +1,6 @@
 /** Jobs: commands with a schedule, executed in a container of the version that serves. */
 import { type Static, Type } from 'typebox';
+import { DeviceCounts } from './machine.ts';
 import { Cpus, MemoryBytes } from './project.ts';
 import { ByName, type Route } from './route.ts';
 import { Run, TimeoutSeconds } from './run.ts';
@@ -49,6 +50,7 @@ const settable = {
   timeout_seconds: TimeoutSeconds,
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
+  devices: DeviceCounts,
   retries: Retries,
 };
 
@@ -59,6 +61,7 @@ export const JOB_DEFAULTS = {
   timeout_seconds: 3_600,
   memory_bytes: null,
   cpus: null,
+  devices: {},
   retries: 0,
 } as const;
 

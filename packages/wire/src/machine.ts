@@ -6,6 +6,11 @@ import { type Static, Type } from 'typebox';
 
 /** Agents with this capability pass the devices of a deployment to the engine. */
 export const CAN_DEVICES = 'devices';
+/**
+ * Agents with this capability pass the devices of a run to the engine, and list its container in
+ * their registrations.
+ */
+export const CAN_RUN_DEVICES = 'run-devices';
 
 /** Limits of what one machine reports. Berth ignores the rest. */
 export const MAX_LABELS = 32;
@@ -99,6 +104,17 @@ export type NodePatch = Static<typeof NodePatch>;
 export const MAX_REQUIRED = 16;
 const ARCH = '^[a-z0-9][a-z0-9_/.-]{0,39}$';
 
+export const DeviceCounts = Type.Record(
+  Type.String({ pattern: DEVICE_KIND, maxLength: 127 }),
+  Type.Integer({ minimum: 1, maximum: MAX_DEVICES }),
+  {
+    maxProperties: MAX_REQUIRED,
+    additionalProperties: false,
+    description: 'number of devices by kind; only one container has a device at a time',
+  },
+);
+export type DeviceCounts = Static<typeof DeviceCounts>;
+
 /** Requirements of a project for its node. They take effect with the next deployment. */
 export const Requires = Type.Object(
   {
@@ -112,17 +128,7 @@ export const Requires = Type.Object(
     arch: Type.Optional(
       Type.String({ pattern: ARCH, description: 'as Go names it: amd64, arm64' }),
     ),
-    devices: Type.Optional(
-      Type.Record(
-        Type.String({ pattern: DEVICE_KIND, maxLength: 127 }),
-        Type.Integer({ minimum: 1, maximum: MAX_DEVICES }),
-        {
-          maxProperties: MAX_REQUIRED,
-          additionalProperties: false,
-          description: 'number of devices by kind; only one container has a device at a time',
-        },
-      ),
-    ),
+    devices: Type.Optional(DeviceCounts),
   },
   { additionalProperties: false, description: 'what a node must have to run the project' },
 );

@@ -46,6 +46,13 @@ export const RunPayload = Type.Object({
   volumes: Type.Optional(VolumeMounts),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
+  devices: Type.Optional(
+    Type.Array(Type.String(), {
+      description:
+        'CDI devices of the container, such as `nvidia.com/gpu=0`; sent only to agents with the ' +
+        'capability `run-devices`',
+    }),
+  ),
   again: Type.Optional(
     Type.Boolean({
       description:

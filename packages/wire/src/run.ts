@@ -3,6 +3,7 @@ import { type Static, Type } from 'typebox';
 import { ExecTicket } from './exec.ts';
 import { Cpus, Env, MemoryBytes } from './project.ts';
 import { LogPage } from './deployment.ts';
+import { DeviceCounts } from './machine.ts';
 import { ById, ByName, type Route, Wait } from './route.ts';
 import { Command } from './run-payload.ts';
 import { Id, listOf, literals, orNull, PageQuery, Time } from './vocabulary.ts';
@@ -65,6 +66,7 @@ export const Run = Type.Object({
   timeout_seconds: Type.Integer(),
   memory_bytes: orNull(Type.Integer()),
   cpus: orNull(Type.Number()),
+  devices: DeviceCounts,
   cancel_requested: Type.Boolean(),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
   created_by: orNull(Type.String({ description: 'e-mail address' })),
@@ -78,6 +80,7 @@ export const RunCreate = Type.Object(
     timeout_seconds: Type.Optional(TimeoutSeconds),
     memory_bytes: Type.Optional(orNull(MemoryBytes)),
     cpus: Type.Optional(orNull(Cpus)),
+    devices: Type.Optional(DeviceCounts),
     stdin: Type.Optional(
       Type.Boolean({
         description:

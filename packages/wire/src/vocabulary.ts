@@ -244,7 +244,8 @@ export const LABELS = {
   probe: 'berth.probe',
   /**
    * The run of a container that executes a command, and its node. Such a container has no labels
-   * `berth.node` and `berth.deployment`, so no list of deployments contains it.
+   * `berth.node` and `berth.deployment`, so no list of deployments contains it. With devices, a
+   * registration lists it with the labels `berth.run`, `berth.run_node` and `berth.devices`.
    */
   run: 'berth.run',
   run_node: 'berth.run_node',

@@ -13,7 +13,7 @@ import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import { CAN_CONFIG_FILE } from '@berth/wire/task';
-import type { NodeRole } from '@berth/wire/vocabulary';
+import { LABELS, type NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from '../engine/engine-status.ts';
 import type { PortGuard } from '../engine/port-guard.ts';
@@ -49,6 +49,8 @@ const OBSERVE_MS = 15_000;
 export type RegistrationDeps = {
   client: Client;
   list: ListNodeContainers;
+  /** Lists the containers of runs; absent on a builder. */
+  listRuns?: (signal?: AbortSignal) => Promise<Container[]>;
   ids: NodeIds;
   /** Null on a builder. */
   usage: Pick<Meter, 'seen' | 'notesOf'> | null;
@@ -250,6 +252,30 @@ const BUILDER_CAPABILITIES = [
   REPOSITORY_LOOK_CAPABILITY,
 ];
 
+/**
+ * Returns the containers of runs that have devices, so that the control plane knows when they are
+ * free. Without the labels of a project and of a deployment, no list of deployments contains them.
+ */
+async function withDevices(
+  { listRuns }: Registering,
+  signal: AbortSignal,
+): Promise<ObservedContainer[]> {
+  const containers = (await listRuns?.(signal)) ?? [];
+  return containers
+    .filter(({ labels }) => labels[LABELS.devices] !== undefined)
+    .map((container) => ({
+      ...toObserved(container),
+      labels: Object.fromEntries(
+        RUN_LABELS.flatMap((name) => {
+          const value = container.labels[name];
+          return value === undefined ? [] : [[name, value]];
+        }),
+      ),
+    }));
+}
+
+const RUN_LABELS = [LABELS.run, LABELS.run_node, LABELS.devices];
+
 /** Returns the containers; undefined if they are unknown, which differs from an empty list. */
 async function observedContainers(
   state: Registering,
@@ -264,12 +290,13 @@ async function observedContainers(
     // A hanging engine must not delay the registration.
     const inTime = AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]);
     const containers = await observe(state.list, inTime, state.revive);
+    const commands = await withDevices(state, inTime);
     await engine.answered(signal);
     await state.ids.seen(containers, nodeId);
     usage?.seen(containers);
     state.onSeen?.(containers);
     const health = await state.health(containers);
-    return containers.map((container) => ({
+    const observed = containers.map((container) => ({
       ...toObserved(container),
       ...defined({
         health: health.get(container.id),
@@ -278,6 +305,7 @@ async function observedContainers(
       }),
       ...usage?.notesOf(container.id),
     }));
+    return [...observed, ...commands];
   } catch (error) {
     signal.throwIfAborted();
     engine.failed(error);

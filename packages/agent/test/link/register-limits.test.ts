@@ -5,14 +5,38 @@ import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { NodeRegister } from '@berth/wire/node';
-import type { NodeRole } from '@berth/wire/vocabulary';
+import { LABELS, type NodeRole } from '@berth/wire/vocabulary';
 import { expect, it, onTestFinished } from 'vitest';
+import type { Container } from '../../src/engine/docker.ts';
 import { createNodeIds } from '../../src/engine/node-ids.ts';
 import { createRegistration, type RegistrationDeps } from '../../src/link/registration.ts';
+
+const NO_LIMITS = { publishIp: undefined, defaultMemory: undefined };
+const CONTAINER: Container = {
+  id: 'c1',
+  name: 'run',
+  image: 'r/shop:1',
+  imageId: 'sha256:1',
+  labels: {},
+  state: 'running',
+  exitCode: 0,
+  oomKilled: false,
+  startedAt: null,
+  finishedAt: null,
+  memoryBytes: null,
+  cpus: null,
+  restarts: 0,
+  error: '',
+  hostPort: null,
+  fixedPort: null,
+  health: null,
+  stopSignal: '',
+};
 
 async function registered(
   role: NodeRole,
   limits: RegistrationDeps['limits'],
+  over: Partial<RegistrationDeps> = {},
 ): Promise<Partial<NodeRegister>> {
   const dir = mkdtempSync(join(tmpdir(), 'agent-register-'));
   onTestFinished(() => rmSync(dir, { recursive: true }));
@@ -58,6 +82,7 @@ async function registered(
     },
     disk: () => null,
     limits,
+    ...over,
   });
   await registration.register(new AbortController().signal);
   return sent.at(-1) ?? {};
@@ -81,4 +106,35 @@ it('a builder sends neither', async () => {
   expect(
     Object.keys(body).filter((name) => name === 'publish_ip' || name === 'default_memory'),
   ).toEqual([]);
+});
+
+it('a node lists the containers of runs that have devices, without the labels of their project', async () => {
+  const run = (name: string, labels: Record<string, string>) => ({
+    ...CONTAINER,
+    name,
+    labels: { [LABELS.run]: name, [LABELS.run_node]: 'node', [LABELS.project]: 'p', ...labels },
+  });
+  const listRuns = async () => [
+    run('train', { [LABELS.devices]: 'nvidia.com/gpu=0' }),
+    run('migrate', {}),
+  ];
+  const body = await registered('deploy', NO_LIMITS, { listRuns });
+  expect(body.containers).toMatchObject([
+    {
+      name: 'train',
+      state: 'running',
+      labels: {
+        [LABELS.run]: 'train',
+        [LABELS.run_node]: 'node',
+        [LABELS.devices]: 'nvidia.com/gpu=0',
+      },
+    },
+  ]);
+  expect(body.containers?.[0]?.labels[LABELS.project]).toBeUndefined();
+});
+
+it('a node that cannot list its runs lists no containers at all', async () => {
+  const listRuns = () => Promise.reject(new Error('the engine is down'));
+  const body = await registered('deploy', NO_LIMITS, { listRuns });
+  expect(body.containers).toBeUndefined();
 });

@@ -7,7 +7,7 @@ import { createRefCounts } from '@berth/kit/ref-count';
 import type { TaskOf } from '@berth/wire/task';
 import { LABELS } from '@berth/wire/vocabulary';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
-import type { Container, Docker } from '../../src/engine/docker.ts';
+import type { CommandSpec, Container, Docker } from '../../src/engine/docker.ts';
 import { TaskFailure } from '../../src/failures.ts';
 import { createLocks } from '../../src/locks.ts';
 import { Stopped } from '../../src/stopped.ts';
@@ -195,6 +195,22 @@ it('has the labels of a run, and none of a deployment', async () => {
   expect(container?.labels).toMatchObject({ 'berth.run': 'run-1', 'berth.run_node': 'node-1' });
   expect(container?.labels[LABELS.deployment]).toBeUndefined();
   expect(container?.labels[LABELS.node]).toBeUndefined();
+});
+
+it('the container gets its devices, and the label that names them', async () => {
+  const created: CommandSpec[] = [];
+  const createCommand: Docker['createCommand'] = (spec, signal) => {
+    created.push(spec);
+    return engine.docker.createCommand(spec, signal);
+  };
+  const devices = ['nvidia.com/gpu=0', 'nvidia.com/gpu=1'];
+  const handler = createRunHandler(deps({ docker: docker({ createCommand }) }));
+  await handler(task({ devices }), context());
+  await handler(task({ run_id: 'run-2' }), context());
+  expect(created.map((spec) => [spec.devices, spec.labels[LABELS.devices]])).toEqual([
+    [devices, 'nvidia.com/gpu=0,nvidia.com/gpu=1'],
+    [[], undefined],
+  ]);
 });
 
 test.each([

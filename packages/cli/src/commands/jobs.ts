@@ -8,7 +8,17 @@ import { type Column, record, safe, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { usage } from '../problem.ts';
 import { argument, type Command, type Option, type Options } from './command.ts';
-import { bytes, commandText, duration, endText, finish, runsOf } from './runs.ts';
+import {
+  bytes,
+  commandText,
+  DEVICE,
+  devicesIn,
+  deviceText,
+  duration,
+  endText,
+  finish,
+  runsOf,
+} from './runs.ts';
 import { cpuCount, positive, wholeNumber } from './number.ts';
 
 const JOB_ARG = { name: 'job', doc: 'name of the job', required: true } as const;
@@ -26,6 +36,7 @@ const SETTINGS: readonly Option[] = [
   },
   { flags: '--memory <size>', doc: 'memory limit (default: that of the project)', parse: bytes },
   { flags: '--cpus <number>', doc: 'CPU limit (default: that of the project)', parse: cpuCount },
+  DEVICE,
   {
     flags: '--retries <number>',
     doc: 'how often a lost run starts again, although its command might have started (default 0)',
@@ -185,6 +196,7 @@ const settingsIn = (options: Options) =>
     timeout_seconds: options['timeout'] as number | undefined,
     memory_bytes: options['memory'] as number | undefined,
     cpus: options['cpus'] as number | undefined,
+    devices: devicesIn(options),
     retries: options['retries'] as number | undefined,
   });
 
@@ -222,6 +234,7 @@ const shown = (cli: Cli, job: Job): string =>
     ['last run', lastText(cli, job)],
     ['overlap', job.overlap],
     ['time limit', `${job.timeout_seconds} s`],
+    ['devices', deviceText(job.devices)],
     ['retries', String(job.retries)],
     ...(job.config === null ? [] : [['from', originText(job) ?? ''] as [string, string]]),
   ]);

@@ -1,6 +1,7 @@
 /** Commands for runs: `berth run` executes a command in a container of its own. */
 import { defined } from '@berth/kit/defined';
 import type { LogLine } from '@berth/wire/deployment';
+import { type DeviceCounts, parseRequires } from '@berth/wire/machine';
 import { isOpenRun, type Run } from '@berth/wire/run';
 import { backoff } from '@berth/kit/backoff';
 import type { Cli } from '../cli.ts';
@@ -10,13 +11,20 @@ import { ago, parseBytes, seconds } from '../output/units.ts';
 import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { readStream } from '../sse.ts';
-import { argument, type Command } from './command.ts';
+import { argument, type Command, type Option, type Options } from './command.ts';
 import { cpuCount, positive } from './number.ts';
 
 const AWAY = { min: 500, max: 5_000 };
 /** Longest wait in ms for the end of a run after Ctrl-C. */
 const CANCEL_MS = 60_000;
 const PAGE = 5_000;
+export const DEVICE: Option = {
+  flags: '--device <kind=count>',
+  doc:
+    'devices that only this command has while it runs, such as nvidia.com/gpu=1 (default none); ' +
+    'may be repeated; “none” removes all',
+  repeats: true,
+};
 
 export const RUN_COMMANDS: readonly Command[] = [
   {
@@ -52,6 +60,7 @@ export const RUN_COMMANDS: readonly Command[] = [
         doc: 'CPU limit (default: that of the project)',
         parse: cpuCount,
       },
+      DEVICE,
       { flags: '--no-stdin', doc: 'send no standard input, also from a pipe or a file' },
     ],
     aboutProject: true,
@@ -67,6 +76,7 @@ export const RUN_COMMANDS: readonly Command[] = [
           timeout_seconds: options['timeout'] as number | undefined,
           memory_bytes: options['memory'] as number | undefined,
           cpus: options['cpus'] as number | undefined,
+          devices: devicesIn(options),
           stdin: stdin ? true : undefined,
         }),
       };
@@ -270,6 +280,25 @@ function printLine(cli: Cli, line: LogLine): void {
   else cli.say(cli.paintErr('dim', safe(line.text)));
 }
 
+/** Returns the devices that `--device` asks for; undefined without the option. */
+export function devicesIn({ device }: Options): DeviceCounts | undefined {
+  const lines = device as string[] | undefined;
+  if (lines === undefined) return undefined;
+  if (lines.includes('none')) return {};
+  const parsed = parseRequires(lines.map((line) => `device:${line}`));
+  if ('bad' in parsed)
+    throw usage(`--device ${parsed.bad.slice('device:'.length)}: write KIND=COUNT or KIND`);
+  return parsed.devices ?? {};
+}
+
+/** Returns `nvidia.com/gpu=1`; null: none. */
+export const deviceText = (devices: DeviceCounts): string | null =>
+  Object.keys(devices).length === 0
+    ? null
+    : Object.entries(devices)
+        .map(([kind, count]) => `${kind}=${count}`)
+        .join(', ');
+
 export const commandText = ({ command }: Pick<Run, 'command'>): string =>
   command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
 
@@ -324,6 +353,7 @@ function shown(cli: Cli, run: Run, away: string | null): string {
     ['started', ago(run.started_at, cli.io.now())],
     ['took', took],
     ['time limit', `${run.timeout_seconds} s`],
+    ['devices', deviceText(run.devices)],
     ['variables', run.env_names.length === 0 ? null : run.env_names.join(', ')],
   ]);
 }

@@ -140,7 +140,14 @@ import { retireEnded } from './retire-ended.ts';
 import { leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped, stoppedByTask } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './volume-handoff.ts';
-import { isAtRest, isProjectStopped, refreshRest, stoppedRoute, stopRunning } from './stop.ts';
+import {
+  isAtRest,
+  isProjectStopped,
+  refreshRest,
+  restsAtZero,
+  stoppedRoute,
+  stopRunning,
+} from './stop.ts';
 import {
   createBuildTask,
   createDeployTask,
@@ -1416,10 +1423,6 @@ function runningScaled(draft: Draft, d: DeploymentRecord): void {
   reconcile(draft, d);
   refreshHealth(draft, d);
 }
-
-/** A version without `web` has no container that would rest. */
-const restsAtZero = ({ facts: { project } }: Draft, { settings }: DeploymentRecord): boolean =>
-  isScaledToZero(project) && hasWeb(settings);
 
 /** Stops the containers of a project that is scaled to 0. */
 function rest(draft: Draft, d: DeploymentRecord): void {

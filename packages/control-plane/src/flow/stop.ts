@@ -53,6 +53,15 @@ export const isStoppedByPerson = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>
 const isAtZero = (draft: Pick<Draft, 'facts' | 'plan'>): boolean =>
   isScaledToZero(draft.facts.project) && !isStoppedByPerson(draft);
 
+/**
+ * Returns whether the version rests because the count of `web` is 0. A version without `web` has no
+ * container that would rest.
+ */
+export const restsAtZero = (
+  { facts: { project } }: Pick<Draft, 'facts'>,
+  { settings }: Pick<DeploymentRecord, 'settings'>,
+): boolean => isScaledToZero(project) && hasWeb(settings);
+
 /** Returns the reason to wait of a stopped project. */
 export const restReason = (draft: Pick<Draft, 'facts' | 'plan'>): WaitReason => ({
   kind: isAtZero(draft) ? 'scaled_to_zero' : 'project_stopped',

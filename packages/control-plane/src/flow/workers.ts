@@ -62,7 +62,7 @@ import {
   type PlacedBeside,
   takeRoomOfOther,
 } from './room.ts';
-import { isAtRest, isProjectStopped, isStoppedByPerson } from './stop.ts';
+import { isAtRest, isProjectStopped, isStoppedByPerson, restsAtZero } from './stop.ts';
 import { createDeployTask, createRetireTask } from './tasks.ts';
 
 /** Returns the deployment as a process without HTTP sees it: with the limits of the process. */
@@ -87,10 +87,17 @@ const workersOf = (
  */
 function wantedOf(draft: Draft, d: DeploymentRecord, process: Process): number {
   const writes = isStopFirst(d.settings);
-  // The volumes of a stopped project can move.
-  if (isProjectStopped(draft) && (writes || isStoppedByPerson(draft))) return 0;
+  if (isWithoutWorkers(draft, d, writes)) return 0;
   const count = countIn(draft.facts.project, process, d);
   return writes ? Math.min(1, count) : count;
+}
+
+/** The volumes of a project that rests can move, so a version that writes has no workers then. */
+function isWithoutWorkers(draft: Draft, d: DeploymentRecord, writes: boolean): boolean {
+  if (d.status === 'running')
+    return isProjectStopped(draft) && (writes || isStoppedByPerson(draft));
+  // A version in progress ends the stop of a person when it goes live.
+  return writes && restsAtZero(draft, d);
 }
 
 /**

@@ -14,13 +14,20 @@ import { plainWaitText } from '../domain/deployments/wait-reason.ts';
 import type { CacheIndex } from '../domain/nodes/cache-index.ts';
 import type { FailoverWatch } from '../domain/nodes/failover-watch.ts';
 import type { NodeStore } from '../domain/nodes/node-store.ts';
-import { choose, type Choice } from '../domain/nodes/placement.ts';
-import { plainRefusalsText } from '../domain/nodes/refusal.ts';
+import { choose, type Choice, type Question } from '../domain/nodes/placement.ts';
+import { plainRefusalsText, refusalText } from '../domain/nodes/refusal.ts';
+import { devicesToTake, type DeviceTake, type NoDevice } from '../domain/nodes/room.ts';
 import type { Changes } from '../domain/platform/changes.ts';
-import type { DeploymentRecord, Failure, ProjectRecord } from '../domain/platform/records.ts';
+import type {
+  DeploymentRecord,
+  Failure,
+  NodeRecord,
+  ProjectRecord,
+} from '../domain/platform/records.ts';
 import type { Uptime, UptimeClock } from '../domain/platform/uptime.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 import {
+  holderOfRun,
   pinnedDatasets,
   questionOfRun,
   type RunFacts,
@@ -37,9 +44,22 @@ import { secretNeeds } from '../flow/secrets.ts';
 const SWEEP_MS = 10_000;
 /** Extra time in ms for the agent to pull the image and to report. */
 const SLACK_MS = 15 * 60_000;
+const DELETED = 'the project is being deleted';
 
 export type Deps = {
-  runs: Pick<RunStore, 'cancel' | 'end' | 'loseTask' | 'offer' | 'open' | 'setReason' | 'sweep'>;
+  runs: Pick<
+    RunStore,
+    | 'cancel'
+    | 'end'
+    | 'endDevices'
+    | 'freeDevices'
+    | 'get'
+    | 'loseTask'
+    | 'offer'
+    | 'open'
+    | 'setReason'
+    | 'sweep'
+  >;
   projects: Pick<ProjectStore, 'getMany' | 'runningDeployments'>;
   deployments: Pick<DeploymentStore, 'get'>;
   datasets: Pick<DatasetStore, 'facts' | 'versionsOf'>;
@@ -63,6 +83,7 @@ export const runs = (deps: Deps) => {
   return async (signal: AbortSignal): Promise<string | undefined> => {
     const open = await deps.runs.open();
     const uptime = await deps.uptime.now();
+    await freeDevices(deps, uptime);
     const ids = [...new Set(open.map((run) => run.project_id))];
     const projects = new Map(
       (ids.length === 0 ? [] : await deps.projects.getMany(ids)).map((p) => [p.id, p]),
@@ -79,6 +100,13 @@ export const runs = (deps: Deps) => {
     return problem;
   };
 };
+
+/** Frees the devices of runs whose tasks have ended, when their nodes do not have them any more. */
+async function freeDevices({ runs, nodes }: Deps, { at }: Uptime): Promise<void> {
+  if ((await runs.endDevices(at)) === 0) return;
+  const { leases } = await nodes.room();
+  await runs.freeDevices(leases.filter(({ holders }) => holders.length === 0));
+}
 
 type Round = {
   project: ProjectRecord | undefined;
@@ -115,7 +143,8 @@ async function advanceRun(
 ): Promise<void> {
   if (project === undefined) return;
   if (project.deleting_at !== null && run.cancel_requested_at === null) {
-    await deps.runs.cancel(run.id, 'the project is being deleted', deps.now());
+    const { node_id } = await deps.runs.cancel(run.id, DELETED, deps.now());
+    if (node_id !== null) deps.changes.notify(`node:${node_id}`);
     return notifyRun(deps, run);
   }
   if (run.task_id !== null) return watchTask(deps, run, run.task_id, uptime);
@@ -162,6 +191,7 @@ type Placed = {
   choice: Choice;
   facts: RunFacts;
   mounts: Parameters<typeof runPayload>[2]['mounts'];
+  takes: DeviceTake[];
 };
 type Result = Placed | { waits: string } | { ends: RunEnd };
 
@@ -175,16 +205,72 @@ async function findNode(deps: Deps, run: RunRecord, project: ProjectRecord): Pro
   if ('code' in mounted) return { ends: failed(mounted) };
   const needs = secretNeeds(facts.secrets, 'deploy');
   const question = questionOfRun(run, facts, needs);
-  const choice = choose(question, await deps.nodes.all(), {
+  const nodes = await deps.nodes.all();
+  const choice = choose(question, nodes, {
     now: deps.now(),
     limits: deps.limits,
     cacheIndex: deps.cacheIndex,
     overdue: deps.failover.overdue(),
   });
   if (choice.placement.winner === null)
-    return { waits: `no node can take the run: ${plainRefusalsText(choice.refusals)}` };
-  return { choice, facts, mounts: mounted.mounts };
+    return {
+      waits:
+        `no node can take the run: ${plainRefusalsText(choice.refusals)}` +
+        (await heldText(deps, run, facts)),
+    };
+  const takes = takesOf(run, question, nodes, { choice, facts });
+  if ('kind' in takes) return { waits: `its node ${refusalText(takes)}` };
+  return { choice, facts, mounts: mounted.mounts, takes };
 }
+
+/** Returns the devices that the run takes on the node that placement chose. */
+function takesOf(
+  run: RunRecord,
+  { machine }: Question,
+  nodes: readonly NodeRecord[],
+  { choice, facts }: Pick<Placed, 'choice' | 'facts'>,
+): DeviceTake[] | NoDevice {
+  const node = nodes.find(({ id }) => id === choice.placement.winner);
+  if (node === undefined || machine === null || machine === undefined || run.devices === null)
+    return [];
+  return devicesToTake(node, holderOfRun(run), machine, { leases: facts.room.leases, freed: [] });
+}
+
+/** Maximum number of held devices that a reason names. */
+const MAX_HELD = 5;
+
+/** Says who has the devices that the run waits for; empty if it asks for none. */
+async function heldText(
+  deps: Deps,
+  run: RunRecord,
+  { project, room }: Pick<RunFacts, 'project' | 'room'>,
+): Promise<string> {
+  const kinds = Object.keys(run.devices ?? {});
+  const held = room.leases.filter(
+    ({ kind, holders }) => kinds.includes(kind) && holders.length > 0,
+  );
+  const texts = await Promise.all(
+    held.slice(0, MAX_HELD).map(async (lease) => {
+      const id = lease.holders[0]?.deployment_id ?? '';
+      return `${lease.kind}=${lease.name} is held by ${await holderText(deps, project.id, id)}`;
+    }),
+  );
+  const more = held.length - texts.length;
+  if (more > 0) texts.push(`${more} more are held`);
+  return texts.length === 0 ? '' : `; ${texts.join(', ')}`;
+}
+
+/** Names a deployment or a run of the same project; a viewer may not see other projects. */
+async function holderText(deps: Deps, projectId: string, id: string): Promise<string> {
+  const run = await deps.runs.get(id).catch(() => null);
+  if (run !== null) return run.project_id === projectId ? `run ${id}` : OTHER_PROJECT;
+  const deployment = await deps.deployments.get(id).catch(() => null);
+  return deployment?.project_id === projectId
+    ? `deployment ${deployment.generation}`
+    : OTHER_PROJECT;
+}
+
+const OTHER_PROJECT = 'another project';
 
 async function factsOf(
   deps: Deps,
@@ -225,7 +311,7 @@ async function pinnedVersions(deps: Deps, { datasets }: DeploymentRecord) {
 async function offer(
   deps: Deps,
   run: RunRecord,
-  { choice, facts, mounts }: Placed,
+  { choice, facts, mounts, takes }: Placed,
   uptime: Uptime,
 ): Promise<void> {
   const nodeId = choice.placement.winner ?? '';
@@ -237,9 +323,9 @@ async function offer(
     node_id: nodeId,
     queue_deadline_at: uptime.at + deps.limits.claimMs,
     wall_deadline_at: uptime.at + copying + workMs + SLACK_MS,
-    payload: runPayload(run, facts, { mounts, registryAddr: deps.registryAddr() }),
+    payload: runPayload(run, facts, { mounts, registryAddr: deps.registryAddr(), takes }),
   };
-  const offered = { run_id: run.id, deployment_id: facts.deployment.id, task };
+  const offered = { run_id: run.id, deployment_id: facts.deployment.id, task, takes };
   if (!(await deps.runs.offer(offered, deps.now()))) return;
   deps.log.info({ run: run.id, node_id: nodeId, project: facts.project.name }, 'run offered');
   notifyRun(deps, run);

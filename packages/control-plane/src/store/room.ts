@@ -191,6 +191,7 @@ async function withoutLease(
           state: container.state,
           device,
           holder: holderIn(container),
+          isRun: container.labels[LABELS.run] !== undefined,
         })),
     ),
   );
@@ -203,15 +204,37 @@ async function withoutLease(
   const resting = new Set(deployments.filter(isResting).map(({ id }) => id));
   return unleased
     .filter(({ state, holder }) => state === 'running' || !resting.has(holder.deployment_id))
+    .filter(({ state, isRun }) => !isRun || !hasExited(state))
     .map(({ node_id, device, holder }) => {
       const none = { returns_to: null, returns_to_instance: null };
       return { ...device, ...holder, ...none, node_id, holders: [holder] };
     });
 }
 
+/** The container of a run never starts again. */
+const hasExited = (state: string): boolean => state === 'exited' || state === 'dead';
+
+/**
+ * Returns whether the command of a run may still have the device. The end of its task ends that,
+ * unless nobody knows whether the command has ended: then its node must have listed its containers
+ * without it.
+ */
+function mayRunHave(row: LeaseRow, nodes: readonly NodeRecord[], leaseMs: number): boolean {
+  if (row.task_ended_at === null) return true;
+  const node = nodes.find(({ id }) => id === row.node_id);
+  if (node === undefined) return false;
+  const isListed = node.containers.some(
+    ({ labels, state }) => labels[LABELS.run] === row.run_id && !hasExited(state),
+  );
+  // A lost task can start its command until its agent has noticed the loss.
+  return (
+    isListed || (node.observed_since ?? Number.NEGATIVE_INFINITY) <= row.task_ended_at + leaseMs
+  );
+}
+
 type Container = Pick<NodeRecord['containers'][number], 'labels'>;
 const holderIn = (container: Container): Holder => ({
-  deployment_id: container.labels[LABELS.deployment] ?? '',
+  deployment_id: container.labels[LABELS.deployment] ?? container.labels[LABELS.run] ?? '',
   instance_id: instanceLabel(container),
 });
 /** `vendor.com/gpu=0,vendor.com/gpu=1` */
@@ -283,6 +306,7 @@ async function leasesOf(
   };
   return rows.map((row) => {
     const { deployment_id, instance_id, returns_to, returns_to_instance } = row;
+    const run = row.run_id === null ? null : { task_id: row.task_id ?? '' };
     const older =
       returns_to === null ? [] : [{ deployment_id: returns_to, instance_id: returns_to_instance }];
     return {
@@ -293,8 +317,9 @@ async function leasesOf(
       instance_id,
       returns_to,
       returns_to_instance,
+      ...defined({ run: run ?? undefined }),
       holders: [{ deployment_id, instance_id }, ...older].filter((one) =>
-        mayHave(one, row.node_id),
+        run === null ? mayHave(one, row.node_id) : mayRunHave(row, nodes, leaseMs),
       ),
     };
   });
@@ -336,14 +361,19 @@ const idOf = ({ deployment_id, instance_id }: Holder): string =>
 
 async function takeDevice(
   tx: Tx,
-  { replaces, ...lease }: DeviceTake,
+  { replaces, run, ...lease }: DeviceTake,
   now: number,
 ): Promise<boolean> {
   const { node_id, kind, name, deployment_id, instance_id, returns_to, returns_to_instance } =
     lease;
+  const ofRun = {
+    run_id: run === undefined ? null : deployment_id,
+    task_id: run?.task_id ?? null,
+    task_ended_at: null,
+  };
   const inserted = await tx
     .insertInto('device_leases')
-    .values({ ...lease, since: now })
+    .values({ ...lease, ...ofRun, since: now })
     .onConflict((oc) => oc.columns(['node_id', 'kind', 'name']).doNothing())
     .returning('name')
     .executeTakeFirst();
@@ -354,7 +384,7 @@ async function takeDevice(
   if (before.length === 0) return false;
   const changed = await tx
     .updateTable('device_leases')
-    .set({ deployment_id, instance_id, returns_to, returns_to_instance, since: now })
+    .set({ deployment_id, instance_id, returns_to, returns_to_instance, ...ofRun, since: now })
     .where('node_id', '=', node_id)
     .where('kind', '=', kind)
     .where('name', '=', name)

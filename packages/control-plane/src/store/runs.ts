@@ -2,6 +2,7 @@
  * Runs and their tasks (domain/runs/run-store.ts). A transaction that changes both changes the task
  * first, as a claim does.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import { isExitCode, type RunPayload, type RunResult } from '@berth/wire/run-payload';
@@ -28,6 +29,8 @@ import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { appendLines, lastOutputTime, type LogTables, readLines } from './logs.ts';
 import { newestFirst } from './pages.ts';
+import { takeDevices } from './room.ts';
+import { endDevices, freeDevices, freeDevicesOfTask } from './run-devices.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
 import { guardedOf } from './rows/project.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
@@ -48,6 +51,7 @@ const RUN_LOGS = {
 
 const ENCODED: Encoded<RunRecord> = {
   command: 'json',
+  devices: 'json',
   env: 'json',
   env_names: 'json',
   losses: 'json',
@@ -66,6 +70,8 @@ export function createRunStore(db: Database): RunStore {
     open: () => openRuns(db),
     onNode: (nodeId) => runsOnNode(db, nodeId),
     offer: (offer, now) => offerRun(db, offer, now),
+    endDevices: (at) => endDevices(db, at),
+    freeDevices: (leases) => freeDevices(db, leases),
     setReason: (id, reason) => setRunReason(db, id, reason),
     cancel: (id, reason, now) => cancelRun(db, id, reason, now),
     end: (id, end, now) => endIdleRun(db, id, end, now),
@@ -199,37 +205,53 @@ export async function runsOnNodes(
   return rows.flatMap(({ id, node_id }) => (node_id === null ? [] : [{ id, node_id }]));
 }
 
-function offerRun(
-  db: Database,
-  { run_id, deployment_id, task }: RunOffer,
+/** Thrown to roll back the transaction. */
+class DeviceTaken extends Error {}
+
+async function offerRun(db: Database, offer: RunOffer, now: number): Promise<boolean> {
+  try {
+    const isOffered = await db.write((tx) => offerIn(tx, offer, now));
+    if (isOffered) await failPoint('runs.offer.after');
+    return isOffered;
+  } catch (error) {
+    if (error instanceof DeviceTaken) return false;
+    throw error;
+  }
+}
+
+async function offerIn(
+  tx: Tx,
+  { run_id, deployment_id, task, takes }: RunOffer,
   now: number,
 ): Promise<boolean> {
-  return db.write(async (tx) => {
-    const offered = await tx
-      .updateTable('runs')
-      .set((eb) => ({
-        task_id: task.id,
-        node_id: task.node_id,
-        deployment_id,
-        // Placement counts them as held (store/room.ts).
-        memory_bytes: task.payload.memory_bytes,
-        cpus: task.payload.cpus,
-        reason: null,
-        attempt: eb('attempt', '+', 1),
-      }))
-      .where('id', '=', run_id)
-      .where('task_id', 'is', null)
-      .where('ended_at', 'is', null)
-      .where('cancel_requested_at', 'is', null)
-      .returning('id')
-      .executeTakeFirst();
-    if (offered === undefined) return false;
-    await tx
-      .insertInto('tasks')
-      .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
-      .execute();
-    return true;
-  });
+  const offered = await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      task_id: task.id,
+      devices_task: task.id,
+      node_id: task.node_id,
+      deployment_id,
+      // Placement counts them as held (store/room.ts).
+      memory_bytes: task.payload.memory_bytes,
+      cpus: task.payload.cpus,
+      reason: null,
+      attempt: eb('attempt', '+', 1),
+    }))
+    .where('id', '=', run_id)
+    .where('task_id', 'is', null)
+    .where('ended_at', 'is', null)
+    .where('cancel_requested_at', 'is', null)
+    .returning('id')
+    .executeTakeFirst();
+  if (offered === undefined) return false;
+  await tx
+    .insertInto('tasks')
+    .values(newTaskColumns({ ...task, kind: 'run', deployment_id: null }, null, now))
+    .execute();
+  const leases = takes.map((take) => ({ ...take, run: { task_id: task.id } }));
+  if (!(await takeDevices(tx, leases, now))) throw new DeviceTaken();
+  await failPoint('runs.offer.before');
+  return true;
 }
 
 async function setRunReason(db: Database, id: string, reason: string): Promise<void> {
@@ -246,23 +268,35 @@ async function setRunReason(db: Database, id: string, reason: string): Promise<v
 
 function cancelRun(db: Database, id: string, reason: string, now: number): Promise<RunRecord> {
   return db.write(async (tx) => {
-    const run = await runRow(tx, id);
-    if (run.ended_at !== null)
-      throw new DomainError('wrong_state', `the run has already ended: it is ${run.status}`);
-    const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
-    if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
-    const asked = await tx
-      .updateTable('runs')
-      .set((eb) => ({
-        cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
-        reason,
-      }))
-      .where('id', '=', id)
-      .where('ended_at', 'is', null)
-      .returningAll()
-      .executeTakeFirst();
-    return runOf(asked ?? (await runRow(tx, id)));
+    const run = await cancelOpenRun(tx, id, reason, now);
+    if (run !== null) return run;
+    const { status } = await runRow(tx, id);
+    throw new DomainError('wrong_state', `the run has already ended: it is ${status}`);
   });
+}
+
+/** Cancels a run and returns it; null if it has ended. */
+export async function cancelOpenRun(
+  tx: Tx,
+  id: string,
+  reason: string,
+  now: number,
+): Promise<RunRecord | null> {
+  const run = await runRow(tx, id);
+  if (run.ended_at !== null) return null;
+  const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
+  if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
+  const asked = await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
+      reason,
+    }))
+    .where('id', '=', id)
+    .where('ended_at', 'is', null)
+    .returningAll()
+    .executeTakeFirst();
+  return runOf(asked ?? (await runRow(tx, id)));
 }
 
 /** Ends a task that no agent has claimed, else requests its cancellation. Returns which. */
@@ -275,7 +309,10 @@ async function withdrawTask(tx: Tx, taskId: string, now: number): Promise<boolea
     .where('attempt', '=', 0)
     .returning('id')
     .executeTakeFirst();
-  if (ended !== undefined) return true;
+  if (ended !== undefined) {
+    await freeDevicesOfTask(tx, taskId);
+    return true;
+  }
   const asked = await tx
     .updateTable('tasks')
     .set((eb) => ({ cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)) }))
@@ -365,18 +402,26 @@ async function endRunTask(
       .set({ payload: withoutEnv(task.payload) })
       .where('id', '=', taskId)
       .execute();
+    if (isOver(report)) await freeDevicesOfTask(tx, taskId);
     const run = await runOfTask(tx, run_id);
     // Its project was deleted meanwhile, and the run with it.
     if (run === null) return task.status;
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
+    await failPoint('runs.end.before');
     return task.status;
   });
+  await failPoint('runs.end.after');
   return {
     status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
   };
 }
+
+/** Returns whether the report says that the command has ended, so that it has no device any more. */
+const isOver = ({ status, result }: TaskReport): boolean =>
+  (status === 'completed' && isResult(result)) ||
+  ['cancelled', 'command_timeout'].includes(errorIn(result).code);
 
 /** Returns how a report ends its run. An agent can report anything, so nothing is assumed. */
 function reportedEnd(
@@ -468,6 +513,8 @@ function loseRunTask(
       : lostAt(now);
     const lost = await changeOverdue(tx, isRun, { task, why, set });
     if (lost === undefined) return false;
+    // No agent has claimed it, so the command cannot have started.
+    if (task.attempt === 0 && !again) await freeDevicesOfTask(tx, task.id);
     if (again || run === null) return true;
     if (run.cancel_requested_at !== null)
       await endRow(tx, run.id, { status: 'cancelled', reason: run.reason, error: null }, now);

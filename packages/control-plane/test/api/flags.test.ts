@@ -98,6 +98,7 @@ async function run(): Promise<string> {
       timeout_seconds: 60,
       memory_bytes: null,
       cpus: null,
+      devices: null,
       stdin: false,
       retries: 0,
       created_by: null,

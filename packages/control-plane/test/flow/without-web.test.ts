@@ -146,6 +146,19 @@ describe('a new version', () => {
     expect(stateOf(plan, 'd1')).toBeNull();
   });
 
+  it('of a stopped project starts its processes before it is live', () => {
+    const rests = running({ id: 'd1', stopped_first: 'stopped', health: null });
+    const d = on.built({ settings, trigger: 'start' });
+    const stopped = project({ processes, stopped_at: 1, stopped_by_person: true });
+    const plan = advance(
+      d,
+      { type: 'tick' },
+      world({ live: [rests, d], route: page(rests), project: stopped }),
+    );
+    expect(deploys(plan).map((t) => t.container_name)).toEqual(['svc-shop-bot-1-g2']);
+    expect(plan.route).toBeNull();
+  });
+
   it('publishes its page at once if its counts are 0', () => {
     const none = [{ ...BOT, count: 0 }];
     const d = on.built({ settings: { ...SETTINGS, processes: none } });

@@ -540,7 +540,7 @@ export function createControlPlane(deps: {
       jobs: {
         ...jobs,
         due(job, times, planned, now) {
-          for (const run of planned) tell(run, run.not?.status ?? null);
+          for (const run of planned.runs) tell(run, run.not?.status ?? null);
           return jobs.due(job, times, planned, now);
         },
       },

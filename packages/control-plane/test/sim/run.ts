@@ -370,6 +370,7 @@ export async function run({
         history,
         controlPlane,
         people,
+        drainSeconds,
         forge,
         random: webChance,
       });

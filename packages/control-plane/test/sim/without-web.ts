@@ -32,11 +32,13 @@ export function createWithoutWeb(deps: {
   history: History;
   controlPlane: ControlPlane;
   people: Pick<People, 'projects' | 'deploy' | 'halt' | 'restart' | 'rollback' | 'start'>;
+  drainSeconds: number;
   forge: Pick<Forge, 'write' | 'push'>;
   random: Random;
 }): WithoutWeb {
   const { world, history, controlPlane, people, forge, random } = deps;
   const { projects } = people;
+  const drain_ms = deps.drainSeconds * 1_000;
   const life: Life = { name: 'people who take web away', alive: true };
   /** The projects whose processes change: none of them writes. */
   const own = new Set<string>();
@@ -71,6 +73,8 @@ export function createWithoutWeb(deps: {
       const counts = Object.entries(scaled);
       for (const [process, count] of counts)
         if (process !== 'web') history.record({ type: 'counting', project, process, count });
+      const count = scaled['web'] ?? processes.find(({ name }) => name === 'web')?.count ?? 1;
+      if (count > 1) history.record({ type: 'scaling', project, count, drain_ms });
       if (isScaledToZero({ processes }) || scaled['web'] === 0)
         history.record({ type: 'stopping', project });
       const after = await stores.projects.patch(project, { processes, scaled }, world.now());

@@ -24,6 +24,7 @@ beforeEach(async () => {
       timeout_seconds: 60,
       memory_bytes: null,
       cpus: null,
+      devices: null,
       stdin: false,
       retries: 0,
       created_by: null,
@@ -49,7 +50,10 @@ beforeEach(async () => {
   };
   const deadlines = { queue_deadline_at: NOW + 60_000, wall_deadline_at: NOW + 900_000 };
   const task = { id: 'task-1', node_id: node.id, ...deadlines, payload };
-  const offered = await stores.runs.offer({ run_id: 'run-1', deployment_id: 'd1', task }, NOW);
+  const offered = await stores.runs.offer(
+    { run_id: 'run-1', deployment_id: 'd1', task, takes: [] },
+    NOW,
+  );
   expect(offered).toBe(true);
   await stores.tasks.claim('task-1', LEASE, NOW, 5);
   // As the removal of the project does.

@@ -11,18 +11,23 @@ import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import { overlapReason, runOfJob } from '../../domain/runs/due-runs.ts';
 import { refuseOfFile } from '../../domain/runs/file-jobs.ts';
-import type { JobRecord, JobSettings, JobStore } from '../../domain/runs/job-store.ts';
+import {
+  type JobRecord,
+  type JobSettings,
+  type JobStore,
+  NEXT_BEGAN,
+} from '../../domain/runs/job-store.ts';
 import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
 import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 import type { Call, Define } from '../define.ts';
 import { time } from '../views.ts';
-import { runViews } from './runs.ts';
+import { checkDevices, runViews } from './runs.ts';
 
 export type Deps = {
   jobs: JobStore;
   runs: Pick<RunStore, 'cancel' | 'create'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
-  nodes: Pick<NodeStore, 'getMany'>;
+  nodes: Pick<NodeStore, 'all' | 'getMany'>;
   limits: Limits;
   uptime: Pick<UptimeClock, 'now'>;
   changes: Pick<Changes, 'notify'>;
@@ -117,6 +122,7 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
       `no version of project ${project.name} runs, so the job has no image; deploy it, or start it ` +
         `if it is stopped: berth start ${project.name}`,
     );
+  await checkDevices(deps, job.devices);
   const open = await deps.jobs.openRuns(project.id, job.name);
   const reason = overlapReason(job.overlap, open);
   if (reason !== null) throw new DomainError('wrong_state', reason);
@@ -129,12 +135,14 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
   return shown as Run;
 }
 
-async function cancelAll({ runs, now }: Deps, open: readonly RunRecord[]): Promise<void> {
-  for (const { id } of open)
-    await runs.cancel(id, 'the next run of the job began (overlap: cancel)', now()).catch(
-      // It has ended meanwhile.
-      () => undefined,
-    );
+async function cancelAll({ runs, changes, now }: Deps, open: readonly RunRecord[]): Promise<void> {
+  for (const { id } of open) {
+    const { node_id } = await runs.cancel(id, NEXT_BEGAN, now()).catch((error: unknown) => {
+      if (error instanceof DomainError && error.code === 'wrong_state') return { node_id: null };
+      throw error;
+    });
+    changes.notify(`logs:${id}`, ...(node_id === null ? [] : [`node:${node_id}` as const]));
+  }
 }
 
 async function views(deps: Deps, projectId: string): Promise<Job[]> {
@@ -157,6 +165,7 @@ function jobView({ now }: Deps, job: JobRecord, last: Run | null): Job {
   return {
     name: job.name,
     ...settingsOf(job),
+    devices: job.devices ?? {},
     next_runs: times.map((at) => zonedTime(at, job.timezone)),
     last_run: last,
     config: job.config_file === null ? null : { file: job.config_file, commit: job.config_commit },

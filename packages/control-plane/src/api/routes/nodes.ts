@@ -127,6 +127,7 @@ async function views(
         failover: silence.get(node.id) ?? null,
         address_taken: addressTakenView(node, all, deps.now(), deps.limits),
         quarantined: node.containers
+          .filter(({ labels }) => labels[LABELS.run] === undefined)
           .filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? ''))
           .map((c) => c.name),
         copying: (copies.get(node.id) ?? []).map(copyView),

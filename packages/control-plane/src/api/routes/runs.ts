@@ -1,6 +1,7 @@
 /** Routes of runs: commands in containers of their own (docs/jobs.md). */
 import { randomUUID } from 'node:crypto';
 import { DEFAULT_RUN_SECONDS, isOpenRun, type Run } from '@berth/wire/run';
+import type { DeviceCounts } from '@berth/wire/machine';
 import { CAN_RUN_INPUT } from '@berth/wire/run-payload';
 import type { DeploymentStore } from '../../domain/deployments/deployment-store.ts';
 import type { Limits } from '../../domain/deployments/facts.ts';
@@ -11,6 +12,8 @@ import { DomainError } from '../../domain/platform/errors.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import { envNameProblem, envSizeProblems } from '../../domain/projects/env.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
+import type { NodeRecord } from '../../domain/platform/records.ts';
+import { countsOrNull } from '../../domain/runs/due-runs.ts';
 import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
 import type { Call, Define } from '../define.ts';
 import { SENT } from '../define.ts';
@@ -57,6 +60,7 @@ async function createRun(deps: Deps, { params, body, user }: Call<'createRun'>):
     throw nothingToRun(project.name, ran.length > 0);
   }
   if (body.stdin === true) await checkInput(deps);
+  await checkDevices(deps, body.devices);
   const { at } = await deps.uptime.now();
   const run = await deps.runs.create(
     {
@@ -70,6 +74,7 @@ async function createRun(deps: Deps, { params, body, user }: Call<'createRun'>):
       timeout_seconds: body.timeout_seconds ?? DEFAULT_RUN_SECONDS,
       memory_bytes: body.memory_bytes ?? null,
       cpus: body.cpus ?? null,
+      devices: countsOrNull(body.devices),
       stdin: body.stdin ?? false,
       retries: 0,
       created_by: user.email,
@@ -104,6 +109,25 @@ async function checkInput({ nodes, limits, now }: Deps): Promise<void> {
       ? 'every node whose agent passes on standard input is offline'
       : 'no agent can pass on standard input; upgrade the agents, or start the run without it',
   );
+}
+
+/** Throws wrong_state if no node has the devices: the run would wait in vain. */
+export async function checkDevices(
+  { nodes }: { nodes: Pick<NodeStore, 'all'> },
+  devices: DeviceCounts | null | undefined,
+): Promise<void> {
+  const counts = Object.entries(devices ?? {});
+  if (counts.length === 0) return;
+  const all = (await nodes.all('deploy')).filter(({ deleting_at }) => deleting_at === null);
+  const has = (node: NodeRecord, kind: string): number => node.devices[kind]?.length ?? 0;
+  if (all.some((node) => counts.every(([kind, needed]) => has(node, kind) >= needed))) return;
+  const most = counts.map(
+    ([kind, needed]) =>
+      `${kind}: ${needed} needed, at most ${Math.max(0, ...all.map((node) => has(node, kind)))} on one node`,
+  );
+  throw new DomainError('wrong_state', `no node has the devices of the run: ${most.join('; ')}`, [
+    { field: 'devices', rule: 'no_node', message: most.join('; ') },
+  ]);
 }
 
 const nothingToRun = (project: string, ran: boolean): DomainError =>
@@ -220,6 +244,7 @@ const runView = (run: RunRecord, nodeName: string | null): Run => ({
   timeout_seconds: run.timeout_seconds,
   memory_bytes: run.memory_bytes,
   cpus: run.cpus,
+  devices: run.devices ?? {},
   cancel_requested: run.cancel_requested_at !== null,
   error: run.error,
   created_by: run.created_by,

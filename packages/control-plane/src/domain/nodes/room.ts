@@ -8,6 +8,8 @@
  *     the new version goes live ──▶ it keeps the lease
  *     the new version is gone ──▶ the lease returns to the old one
  *
+ *   a run is handed to its node ──▶ lease; the end of its task ends it (store/run-devices.ts)
+ *
  * A lease whose containers are all gone is free, even if its row is left: the next deployment takes
  * it over. Pure.
  */
@@ -15,13 +17,18 @@ import type { Requires } from '@berth/wire/machine';
 import type { NodeRecord, ProjectSettings } from '../platform/records.ts';
 import type { NoSpace } from './refusal.ts';
 
-/** A container of a deployment, by its label of an instance; null: it has none. */
+/**
+ * A container of a deployment, by its label of an instance; null: it has none. The container of a
+ * run has the id of the run in `deployment_id`.
+ */
 export type Holder = { deployment_id: string; instance_id: string | null };
 
 export type DeviceLease = Holder & {
   node_id: string;
   kind: string;
   name: string;
+  /** The task of the run that has the device; absent: a deployment has it. */
+  run?: { task_id: string };
   /** The older version that stopped for this one and gets the device back if this one ends. */
   returns_to: string | null;
   /** The label of its container that had the device. */

@@ -2,6 +2,7 @@
  * Decides what happens at the times of a job: each time that has passed gives one run, or one
  * record that says why not. Pure.
  */
+import type { DeviceCounts } from '@berth/wire/machine';
 import type { JobRecord, DueRun } from './job-store.ts';
 import type { NewRun, RunRecord } from './run-store.ts';
 import type { Schedule } from '@berth/wire/schedule';
@@ -71,6 +72,10 @@ export function overlapReason(
   return null;
 }
 
+/** Returns null if the counts name no device: then a run asks for none. */
+export const countsOrNull = (devices: DeviceCounts | null | undefined): DeviceCounts | null =>
+  Object.keys(devices ?? {}).length === 0 ? null : (devices ?? null);
+
 /** Returns the run of a job. `scheduledFor`: null for a run that a person starts. */
 export const runOfJob = (
   job: JobRecord,
@@ -96,6 +101,7 @@ export const runOfJob = (
   timeout_seconds: job.timeout_seconds,
   memory_bytes: job.memory_bytes,
   cpus: job.cpus,
+  devices: countsOrNull(job.devices),
   stdin: false,
   retries: job.retries,
   created_by: by,

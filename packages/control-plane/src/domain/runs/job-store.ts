@@ -2,6 +2,7 @@
  * Jobs: commands with a schedule. Each time gives one run, or one record that says why not.
  * Implemented in store/jobs.ts.
  */
+import type { DeviceCounts } from '@berth/wire/machine';
 import type { Overlap } from '@berth/wire/job';
 import type { NewRun, RunRecord } from './run-store.ts';
 
@@ -16,6 +17,8 @@ export type JobRecord = {
   timeout_seconds: number;
   memory_bytes: number | null;
   cpus: number | null;
+  /** Null in a row of an earlier version: none. */
+  devices: DeviceCounts | null;
   retries: number;
   /** The next time, by the machine's clock; null: disabled. Each time belongs to one claim of it. */
   next_at: number | null;
@@ -42,6 +45,9 @@ export type JobSettings = Omit<
 export type DueRun = NewRun & {
   not: { status: 'missed' | 'skipped'; reason: string } | null;
 };
+
+/** The reason of an earlier run that ends because the next one begins (overlap: cancel). */
+export const NEXT_BEGAN = 'the next run of the job began (overlap: cancel)';
 
 /** A job as the caller has read it. */
 export type DueJob = Pick<JobRecord, 'project_id' | 'name' | 'schedule' | 'timezone'>;
@@ -72,12 +78,12 @@ export type JobStore = {
   /**
    * Records the runs of a job and moves its next time, if that is still `from` and the schedule is
    * still that of `job`: one control plane does this for each time. A time that has a run already
-   * gets no second one.
+   * gets no second one. The earlier runs `cancel` end if a new one begins.
    */
   due(
     job: DueJob,
     times: { from: number | null; next: number | null },
-    runs: readonly DueRun[],
+    plan: { runs: readonly DueRun[]; cancel: readonly string[] },
     now: number,
   ): Promise<boolean>;
   /**

@@ -9,12 +9,14 @@
  * A command is handed to another node only while no agent has claimed its task, or within
  * `retries`: after a claim it might have started.
  */
+import type { DeviceCounts } from '@berth/wire/machine';
 import type { RunPayload } from '@berth/wire/run-payload';
 import type { RunState, RunTrigger } from '@berth/wire/run';
 import type { LogLineIn, TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import type { Overdue } from '../deployments/task-store.ts';
 import type { Guarded } from '../identity/access.ts';
+import type { DeviceLease, DeviceTake } from '../nodes/room.ts';
 import type { Page, Paged } from '../platform/page.ts';
 import type { Failure, LogLineRecord, NodeLoss, TaskRecord } from '../platform/records.ts';
 
@@ -36,6 +38,8 @@ export type RunRecord = {
   /** Null: the limit of the release; the same for `cpus`. */
   memory_bytes: number | null;
   cpus: number | null;
+  /** Devices that only this run has while it has a node; null: none. */
+  devices: DeviceCounts | null;
   /** The person sends standard input; the command starts when it is there. */
   stdin: boolean;
   /** How often a lost run can be handed to a node again. */
@@ -74,6 +78,7 @@ export type NewRun = Pick<
   | 'timeout_seconds'
   | 'memory_bytes'
   | 'cpus'
+  | 'devices'
   | 'stdin'
   | 'retries'
   | 'created_by'
@@ -90,6 +95,8 @@ export type RunOffer = {
     wall_deadline_at: number;
     payload: RunPayload;
   };
+  /** The devices of the payload. */
+  takes: readonly DeviceTake[];
 };
 
 /** How a run ends without a report of an agent. */
@@ -125,8 +132,18 @@ export type RunStore = {
   open(): Promise<RunRecord[]>;
   /** Returns the open commands of the node, oldest first. */
   onNode(nodeId: string): Promise<RunOnNode[]>;
-  /** Creates the task of a waiting run. Returns false if the run does not wait any more. */
+  /**
+   * Creates the task of a waiting run, and the leases of its devices. Returns false if the run does
+   * not wait any more, or if another container has taken one of the devices.
+   */
   offer(offer: RunOffer, now: number): Promise<boolean>;
+  /**
+   * Notes the ends of tasks whose runs have devices, however they ended. Returns how many devices
+   * ended tasks still hold. `at`: by the uptime clock.
+   */
+  endDevices(at: number): Promise<number>;
+  /** Frees devices of ended tasks. */
+  freeDevices(leases: readonly DeviceLease[]): Promise<void>;
   setReason(id: string, reason: string): Promise<void>;
   /**
    * Cancels a run: at once if no agent has claimed its task, else through its agent. Throws

@@ -1,6 +1,7 @@
 /** Decides where a run is executed, and builds its task. Pure. */
 import { defined } from '@berth/kit/defined';
 import type { DatasetMount } from '@berth/wire/dataset';
+import { CAN_RUN_DEVICES } from '@berth/wire/machine';
 import { CAN_RUN, CAN_RUN_INPUT, type RunPayload } from '@berth/wire/run-payload';
 import { wantedOf } from '../data/mounts.ts';
 import type { VolumeCopy } from '../data/volume-copy.ts';
@@ -9,7 +10,7 @@ import { imageOf } from '../deployments/clean-up.ts';
 import type { DatasetFact } from '../deployments/facts.ts';
 import { limitNeeds, type Need } from '../nodes/build-needs.ts';
 import type { Question } from '../nodes/placement.ts';
-import { machineNeeds, type Room } from '../nodes/room.ts';
+import { deviceIds, type DeviceTake, type Holder, machineNeeds, type Room } from '../nodes/room.ts';
 import type { DatasetVersionRecord, DeploymentRecord, ProjectRecord } from '../platform/records.ts';
 import type { SecretRecord } from '../secrets/secrets.ts';
 import type { RunRecord } from './run-store.ts';
@@ -36,6 +37,25 @@ export const runInputNeed: Need = {
   what: 'pass on standard input',
   because: 'is of an earlier version',
 };
+
+const kindsOf = ({ devices }: Pick<RunRecord, 'devices'>): string[] => Object.keys(devices ?? {});
+
+const deviceNeed = (run: RunRecord): Need[] =>
+  kindsOf(run).length === 0
+    ? []
+    : [
+        {
+          capability: CAN_RUN_DEVICES,
+          what: `pass ${kindsOf(run).join(' and ')} to the container of a command`,
+          because: 'is of an earlier version',
+        },
+      ];
+
+/** A run is the holder of its devices: an attempt on the same node takes them over. */
+export const holderOfRun = ({ id }: Pick<RunRecord, 'id'>): Holder => ({
+  deployment_id: id,
+  instance_id: null,
+});
 
 type Limited = Pick<RunRecord, 'memory_bytes' | 'cpus'>;
 
@@ -72,7 +92,7 @@ export function questionOfRun(
   const { settings } = deployment;
   const limits = limitsOfRun(run, deployment);
   // The devices of the project belong to its instances.
-  const requires = defined({ ...settings.requires, devices: undefined });
+  const requires = defined({ ...settings.requires, devices: run.devices ?? undefined });
   return {
     wanted: wantedOf(settings.datasets, datasets),
     losses: run.losses,
@@ -82,13 +102,14 @@ export function questionOfRun(
     needs: [
       runNeed,
       ...(run.stdin ? [runInputNeed] : []),
+      ...deviceNeed(run),
       ...secretNeeds,
       ...volumeNeeds(settings),
       ...limitNeeds({ memory_bytes: limits.memory_bytes, cpus: limits.cpus }),
     ],
     home: settings.volumes.length === 0 ? null : volumeHome(volumes),
     machine: machineNeeds({ memory_bytes: limits.memory_bytes, requires }, room, {
-      own: null,
+      own: holderOfRun(run),
       freed: [],
     }),
   };
@@ -98,7 +119,11 @@ export function questionOfRun(
 export function runPayload(
   run: RunRecord,
   { project, deployment, volumes, secrets }: RunFacts,
-  { mounts, registryAddr }: { mounts: readonly DatasetMount[]; registryAddr: string },
+  {
+    mounts,
+    registryAddr,
+    takes,
+  }: { mounts: readonly DatasetMount[]; registryAddr: string; takes: readonly DeviceTake[] },
 ): RunPayload {
   const { settings, image_digest } = deployment;
   const copy = settings.volumes.length === 0 ? null : currentCopy(volumes);
@@ -119,7 +144,10 @@ export function runPayload(
     datasets: [...mounts],
     ...defined({ volumes: copy === null ? undefined : volumeMounts(settings, copy) }),
     ...limitsOfRun(run, deployment),
-    ...defined({ stdin: run.stdin ? true : undefined }),
+    ...defined({
+      devices: takes.length === 0 ? undefined : deviceIds(takes),
+      stdin: run.stdin ? true : undefined,
+    }),
     timeout_seconds: run.timeout_seconds,
     stop_grace_seconds: settings.stop_grace_seconds,
   };

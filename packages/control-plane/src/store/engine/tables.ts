@@ -532,8 +532,13 @@ export type Tables = {
   /** Images in the registry that belonged to deleted projects. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
   /** Devices that containers have (domain/nodes/room.ts). */
-  device_leases: Omit<DeviceLease, 'holders'> & {
+  device_leases: Omit<DeviceLease, 'holders' | 'run'> & {
     instance_id: Generated<string | null>;
+    /** The run that has the device: the same id as `deployment_id`. */
+    run_id: Generated<string | null>;
+    task_id: Generated<string | null>;
+    /** When Berth noticed the end of the task of the run. */
+    task_ended_at: Generated<UptimeMs | null>;
     since: Ms;
   };
   /** Containers on nodes with a contract-only agent (domain/nodes/unmanaged-containers.ts). */
@@ -580,7 +585,7 @@ export type Tables = {
   /** Commands with a schedule (domain/runs/job-store.ts). */
   jobs: Columns<JobRecord>;
   /** Commands in containers of their own (domain/runs/run-store.ts). */
-  runs: Columns<RunRecord>;
+  runs: Columns<RunRecord> & { devices_task: Generated<string | null> };
   /** The output of runs: the tables of deployment logs with another key. */
   run_log_lines: {
     run_id: string;

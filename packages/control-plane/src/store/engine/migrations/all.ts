@@ -62,6 +62,7 @@ import { exec } from './0076_exec.ts';
 import { jobs } from './0077_jobs.ts';
 import { releaseCommand } from './0078_release_command.ts';
 import { releaseLogged } from './0086_release_logged.ts';
+import { runDevices } from './0087_run_devices.ts';
 import { processes } from './0079_processes.ts';
 import { scaled } from './0083_scaled.ts';
 import { runInput } from './0085_run_input.ts';
@@ -129,4 +130,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0084_file_jobs': fileJobs(capabilities),
   '0085_run_input': runInput(),
   '0086_release_logged': releaseLogged(capabilities),
+  '0087_run_devices': runDevices(capabilities),
 });
