@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
 import { createProject, register } from '../../control-plane/test/api/harness.ts';
 import { loopParts } from '../../control-plane/test/api/loop-parts.ts';
-import { runs } from '../../control-plane/src/loops/runs.ts';
+import { runs } from '@berth/control-plane/loops/runs';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
 const served = serveOnce();
