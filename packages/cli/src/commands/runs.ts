@@ -320,7 +320,7 @@ const columns = (cli: Cli): Column<Run>[] => [
   { head: 'reason', of: whyText },
 ];
 
-/** Nobody knows whether a command on a silent node still works. Returns null for other runs. */
+/** Says that the command of an open run may have ended, because its node is offline; null for others. */
 async function awayText(cli: Cli, { status, node_id }: Run): Promise<string | null> {
   if (!isOpenRun(status) || node_id === null) return null;
   // The node may be deleted meanwhile, and the run says enough without it.

@@ -29,7 +29,7 @@ export const isUp = ({ state }: Pick<DeploymentInstance, 'state'>): boolean =>
 export function instanceText({ process, number, state, node_name, detail }: Shown): string {
   const place = node_name === null ? '' : ` on ${node_name}`;
   const why = detail === null ? '' : `: ${oneLine(detail)}`;
-  // Nobody asks a process without HTTP for an answer.
+  // A process without HTTP is never asked for an answer.
   const does = state === 'unhealthy' && process !== WEB ? 'is unhealthy' : STATES[state];
   return `${process} ${number} ${does}${place}${why}`;
 }
