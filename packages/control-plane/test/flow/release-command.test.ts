@@ -69,7 +69,9 @@ it('runs on the chosen node with the new image, before the first container', () 
     },
   ]);
   expect(stateOf(plan, 'd2'), 'the old version serves, and nothing is assigned').toBeNull();
-  expect(changeOf(plan, 'd2')?.waiting).toBe('the release command runs on node-1');
+  expect(changeOf(plan, 'd2')?.waiting).toBe(
+    'the release command runs on node-1, at most 600 s; its output: berth logs --build',
+  );
 });
 
 it('starts one command only, whatever the loops do', () => {
