@@ -1,7 +1,9 @@
 /** Commands for jobs, runs and processes: what they say about a wrong name, and when a change holds. */
 import { beforeAll, describe, expect, test } from 'vitest';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
-import { createProject } from '../../control-plane/test/api/harness.ts';
+import { createProject, register } from '../../control-plane/test/api/harness.ts';
+import { loopParts } from '../../control-plane/test/api/loop-parts.ts';
+import { runs } from '@berth/control-plane/loops/runs';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
 const served = serveOnce();
@@ -70,4 +72,27 @@ describe('process set says when a change holds', () => {
       /; takes effect with the next deployment: berth deploy shop/,
     );
   });
+});
+
+test('a command that works on a node: the node names it, and a silent node makes its state unknown', async () => {
+  const { api } = served;
+  const CAN = { agent_version: '0.3.0', capabilities: ['runs'] };
+  await register(api, { hostname: 'node-1', role: 'deploy', ...CAN });
+  const { out } = await who.berth(['run', '--project', 'shop', '--detach', '--', 'true']);
+  const [id = ''] = out.split('\n');
+  await runs(loopParts(api, Date.now))(new AbortController().signal);
+  const node = await who.berth(['node', 'show', world.home]);
+  expect(node.out).toContain(
+    `run ${id} of shop, at most 3600 s after its start (a drain waits for it)`,
+  );
+  const tasks = (await api.call('agentTasks', { query: { node_id: world.home } }))
+    .json as unknown as { id: string; payload: { run_id?: string } }[];
+  const task = tasks.find(({ payload }) => payload.run_id === id);
+  await api.call('agentStart', { params: { id: task?.id ?? '' } });
+  expect((await who.berth(['runs', 'show', id])).out).not.toContain('offline');
+  api.pass(200_000);
+  const silent = await who.berth(['runs', 'show', id]);
+  expect(silent.out).toMatch(
+    /\nreason +node-1 is offline \(last seen .*\), so the command may have ended/,
+  );
 });

@@ -334,6 +334,16 @@ export const Drain = Type.Object({
 });
 export type Drain = Static<typeof Drain>;
 
+/** A command that has not ended on a node: a run, or the release command of a deployment. */
+export const NodeCommand = Type.Object({
+  project_id: Id,
+  project: Type.String(),
+  run_id: orNull(Type.String({ description: 'null: the release command of the deployment' })),
+  deployment_id: Id,
+  timeout_seconds: Type.Integer({ description: 'its longest time after its start' }),
+});
+export type NodeCommand = Static<typeof NodeCommand>;
+
 export const Prewarm = Type.Object({ dataset_id: Id }, { additionalProperties: false });
 
 /**
@@ -577,6 +587,13 @@ export const Node = Type.Object({
       description:
         'containers that only a person can remove, until an admin confirms that they are gone; ' +
         'absent in answers to the agent',
+    }),
+  ),
+  commands: Type.Optional(
+    Type.Array(NodeCommand, {
+      description:
+        'runs and release commands that have not ended there; a drain waits for them; absent in ' +
+        'lists and in answers to the agent',
     }),
   ),
   open_tasks: Type.Optional(

@@ -517,6 +517,54 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await remove(stage, project);
   },
 
+  /**
+   * The first time of a job: it has one run, and an earlier run ends, because the job says so
+   * (overlap: cancel).
+   */
+  async job(stage, point) {
+    const { project, addLine, lines } = await projectWithLines(stage);
+    const { api } = stage.world.berth;
+    const named = { id: project.id, name: 'minute' };
+    const body = { name: 'minute', schedule: '@monthly', command: ['sleep', '600'] };
+    await api.call('createJob', { params: named, body: { ...body, overlap: 'cancel' } });
+    const earlier = await api.call('runJob', { params: named });
+    await untilRun(stage, earlier, ({ status }) => status === 'running');
+    await stage.arm(point);
+    const job = await stage.ask('patchJob', {
+      params: named,
+      body: { schedule: '* * * * *', command: addLine },
+    });
+    const first = Date.parse(job.next_runs[0] ?? '');
+    await waitFor('the time of the job is near', async () => Date.now() > first - 5_000, {
+      deadlineMs: 70_000,
+    });
+    await awaitDeathAndRestart(stage, point);
+    const runs = async (): Promise<Run[]> =>
+      (await stage.ask('projectRuns', { params: named, query: { job: 'minute', limit: 100 } }))
+        .items;
+    const [made] = await waitFor(
+      'the time has a run',
+      async () => {
+        const made = (await runs()).filter((run) => Date.parse(run.scheduled_for ?? '') === first);
+        return made.length > 0 && made;
+      },
+      { deadlineMs: 30_000 },
+    );
+    await succeeded(stage, made);
+    await api.call('deleteJob', { params: named });
+    const cancelled = await untilRun(stage, earlier, ({ status }) => !isOpenRun(status));
+    expect(cancelled).toMatchObject({ status: 'cancelled', exit_code: null });
+    for (const run of await runs()) await untilRun(stage, run, ({ status }) => !isOpenRun(status));
+    const times = (await runs()).map(({ scheduled_for }) => scheduled_for);
+    expect(new Set(times).size).toBe(times.length);
+    const worked = (await runs()).filter(({ status }) => status === 'succeeded').length;
+    expect(await lines()).toBe(worked);
+    const params = { id: project.id };
+    await succeeded(stage, await stage.ask('createRun', { params, body: { command: addLine } }));
+    expect(await lines()).toBe(worked + 1);
+    await remove(stage, project);
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
@@ -594,16 +642,24 @@ async function projectWithLines(stage: Stage): Promise<{
   };
 }
 
-/** Waits until the run has ended as a user expects it. */
-async function succeeded(stage: Stage, run: Pick<Run, 'id'> | undefined): Promise<void> {
-  const ended = await waitFor(
-    'the run has ended',
+/** Waits until the run is in the state. */
+const untilRun = (
+  stage: Stage,
+  run: Pick<Run, 'id'> | undefined,
+  is: (now: Run) => boolean,
+): Promise<Run> =>
+  waitFor(
+    'the run is in its state',
     async () => {
       const now = await stage.world.berth.api.call('getRun', { params: { id: run?.id ?? '' } });
-      return !isOpenRun(now.status) && now;
+      return is(now) && now;
     },
     { deadlineMs: 60_000 },
   );
+
+/** Waits until the run has ended as a user expects it. */
+async function succeeded(stage: Stage, run: Pick<Run, 'id'> | undefined): Promise<void> {
+  const ended = await untilRun(stage, run, ({ status }) => !isOpenRun(status));
   expect({ status: ended.status, attempt: ended.attempt, error: ended.error }).toEqual({
     status: 'succeeded',
     attempt: 1,

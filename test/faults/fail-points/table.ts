@@ -25,7 +25,8 @@ export type Scenario =
   | 'upgrade'
   | 'clean-up'
   | 'volume move'
-  | 'run';
+  | 'run'
+  | 'job';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -39,6 +40,8 @@ const data = of('node', 'data');
 const push = of('control-plane', 'push');
 const upgrade = of('control-plane', 'upgrade');
 const command = of('node', 'run');
+const ofRun = of('control-plane', 'run');
+const ofJob = of('control-plane', 'job');
 
 /**
  * Fail points of a commit, named after the last line that it adds to the deployment's story;
@@ -163,6 +166,18 @@ export const FAIL_POINTS: readonly Point[] = [
   upgrade('snapshot.after', 'the snapshot exists, nothing is migrated: the next start uses it'),
   upgrade('migrate.step', 'a step has run, it is not committed'),
   upgrade('migrate.after', 'the database is migrated, the control plane is not ready'),
+
+  // ── control plane: runs and jobs ─────────────────────────────────────────────────────────────────────────────────────
+  ofRun('runs.offer.before', 'a run gets a node and a task: written, not committed'),
+  ofRun('runs.offer.after', 'a run has a node and a task: committed, nobody notified'),
+  ofRun('claim.before.run', 'a lease is written, not committed'),
+  ofRun('runs.end.before', 'the end of a run is written, not committed'),
+  ofRun(
+    'runs.end.after',
+    'a run has ended, its agent got no answer: it sends the same report again',
+  ),
+  ofJob('jobs.due.before', 'the run of a time, and the next time: written, not committed'),
+  ofJob('jobs.due.after', 'the run of a time, and the next time: committed, nobody notified'),
 
   // ── clean-up of the registry ─────────────────────────────────────────────────────────────────────────────────────────
   of('control-plane', 'clean-up')(

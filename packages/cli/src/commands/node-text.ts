@@ -1,6 +1,6 @@
 /** Formats a node, its disk and its volumes as text. */
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
-import type { Node, NodeDiskView, NodeFailoverAnswer } from '@berth/wire/node';
+import type { Node, NodeCommand, NodeDiskView, NodeFailoverAnswer } from '@berth/wire/node';
 import type { NodeVolumes } from '@berth/wire/volume';
 import { sizeText } from '@berth/wire/size-text';
 import type { Cli } from '../cli.ts';
@@ -26,6 +26,7 @@ export const nodeText = (cli: Cli, node: Node): string =>
       ),
     ],
     ['containers', String(node.containers.length)],
+    ['commands', listText(node.commands, commandText)],
     ['doubled', doubledText(node)],
     ['address taken', addressTakenText(node)],
     ['moving ports', movingPortsText(node)],
@@ -70,6 +71,10 @@ export const labelsText = ({ labels, admin_labels }: Node): string | null =>
     Object.entries(labels),
     ([key, value]) => `${key}=${value}${Object.hasOwn(admin_labels, key) ? ' (admin)' : ''}`,
   );
+
+const commandText = ({ project, run_id, deployment_id, timeout_seconds }: NodeCommand): string =>
+  `${run_id === null ? `release command of deployment ${deployment_id}` : `run ${run_id}`} of ` +
+  `${project}, at most ${timeout_seconds} s after its start (a drain waits for it)`;
 
 const devicesText = ({ devices }: Node): string | null =>
   listText(Object.entries(devices), ([kind, names]) => `${kind} (${names.join(', ')})`);

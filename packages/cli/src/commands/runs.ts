@@ -113,10 +113,11 @@ export const RUN_COMMANDS: readonly Command[] = [
     name: 'runs show',
     summary: 'Show a run: its command, node, times and exit code',
     args: [{ name: 'run', doc: 'id of the run', required: true }],
-    routes: ['getRun'],
+    routes: ['getRun', 'getNode'],
     async run(cli, args) {
       const run = await cli.client().call('getRun', { params: { id: argument(args, 0) } });
-      cli.print(run, () => shown(cli, run));
+      const away = await awayText(cli, run);
+      cli.print(run, () => shown(cli, run, away));
     },
   },
   {
@@ -304,6 +305,10 @@ export const commandText = ({ command }: Pick<Run, 'command'>): string =>
 export const endText = (run: Pick<Run, 'status' | 'exit_code'>): string =>
   run.exit_code === null ? run.status : `${run.status} (${run.exit_code})`;
 
+/** The status has the exit code of a command that failed by itself. */
+const whyText = ({ reason, error }: Run): string =>
+  safe(reason ?? (error?.code === 'command_failed' ? '' : (error?.message ?? '')));
+
 const columns = (cli: Cli): Column<Run>[] => [
   { head: 'run', of: (run) => run.id },
   { head: 'status', of: endText },
@@ -312,10 +317,25 @@ const columns = (cli: Cli): Column<Run>[] => [
   { head: 'by', of: (run) => run.created_by ?? run.trigger },
   { head: 'node', of: (run) => run.node_name ?? '–' },
   { head: 'started', of: (run) => ago(run.started_at ?? run.scheduled_for, cli.io.now()) },
-  { head: 'reason', of: (run) => safe(run.reason ?? run.error?.message ?? '').slice(0, 60) },
+  { head: 'reason', of: whyText },
 ];
 
-function shown(cli: Cli, run: Run): string {
+/** Says that the command of an open run may have ended, because its node is offline; null for others. */
+async function awayText(cli: Cli, { status, node_id }: Run): Promise<string | null> {
+  if (!isOpenRun(status) || node_id === null) return null;
+  // The node may be deleted meanwhile, and the run says enough without it.
+  const node = await cli
+    .client()
+    .call('getNode', { params: { id: node_id } })
+    .catch(() => null);
+  if (node?.status !== 'offline') return null;
+  return (
+    `${node.hostname} is offline (last seen ${ago(node.last_seen_at, cli.io.now())}), so the command ` +
+    'may have ended; if the node does not return within ten minutes, the run is lost'
+  );
+}
+
+function shown(cli: Cli, run: Run, away: string | null): string {
   const took =
     run.started_at === null || run.ended_at === null
       ? null
@@ -323,7 +343,7 @@ function shown(cli: Cli, run: Run): string {
   return record([
     ['run', run.id],
     ['status', endText(run)],
-    ['reason', run.reason],
+    ['reason', run.reason ?? away],
     ['error', run.error?.message],
     ['command', commandText(run)],
     ['job', run.job],

@@ -119,7 +119,7 @@ function runningLines(cli: Cli, { project, running }: Standing): string[] {
   return [
     ...rollbackLines(running, project.branch),
     healthLine(cli, running),
-    ...instanceLines(running),
+    ...instanceLines(project.name, running),
     ...certificateLines(cli, project),
   ];
 }
@@ -139,11 +139,18 @@ function healthLine(cli: Cli, { health }: Deployment): string {
   return `health: ${status}${detail === null ? '' : ` (${oneLine(detail)})`}`;
 }
 
-/** Describes the instances that do not serve. */
-function instanceLines(running: Deployment): string[] {
+/** Describes the instances that do not serve, and where the output of an unhealthy one is. */
+function instanceLines(project: string, running: Deployment): string[] {
   const instances = instancesOf(running);
   if (instances.length < 2) return [];
-  return instances.filter((one) => !isUp(one)).map((one) => `instance ${instanceText(one)}`);
+  return instances
+    .filter((one) => !isUp(one))
+    .flatMap((one) => [
+      `instance ${instanceText(one)}`,
+      ...(one.state === 'unhealthy'
+        ? [`next: berth logs ${project} --process ${one.process} --instance ${one.number}`]
+        : []),
+    ]);
 }
 
 function certificateLines(cli: Cli, { certificate }: Project): string[] {

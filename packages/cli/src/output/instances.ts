@@ -1,6 +1,7 @@
 /** Describes instances for people. */
 import type { Deployment } from '@berth/wire/deployment';
 import type { DeploymentInstance } from '@berth/wire/instance';
+import { WEB } from '@berth/wire/project';
 import { oneLine } from './text.ts';
 
 /** Returns the instances; empty for a control plane of an earlier version, which sends none. */
@@ -28,7 +29,9 @@ export const isUp = ({ state }: Pick<DeploymentInstance, 'state'>): boolean =>
 export function instanceText({ process, number, state, node_name, detail }: Shown): string {
   const place = node_name === null ? '' : ` on ${node_name}`;
   const why = detail === null ? '' : `: ${oneLine(detail)}`;
-  return `${process} ${number} ${STATES[state]}${place}${why}`;
+  // A process without HTTP is never asked for an answer.
+  const does = state === 'unhealthy' && process !== WEB ? 'is unhealthy' : STATES[state];
+  return `${process} ${number} ${does}${place}${why}`;
 }
 
 /** Formats the nodes of several instances: `3 instances on node-1, node-2`. */

@@ -81,6 +81,7 @@ import {
   releaseReported,
   releaseTask,
   startRelease,
+  waitsForAgent,
 } from './release-command.ts';
 import { addStopFirst, freedFor, freeRoom, machineOf, mustRoll, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
@@ -700,7 +701,11 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   if (release !== undefined) {
     const node = draft.node(release.node_id)?.hostname ?? release.node_id;
-    return waitForOwnWork(draft, d, { kind: 'release_command', node });
+    const { returnMs } = facts.limits;
+    const reason: WaitReason = waitsForAgent(release)
+      ? { kind: 'release_command_silent', node, returnMs }
+      : releaseRuns(d, node);
+    return waitForOwnWork(draft, d, reason);
   }
   if (loginMissing(draft, d) || waitsForTurn(draft, d)) return;
   const mounted = mountsOf(d.settings.datasets, facts.datasets);
@@ -795,6 +800,12 @@ function dispatchWithoutWeb(
   publishIfReady(draft, present);
 }
 
+const releaseRuns = ({ settings }: DeploymentRecord, node: string): WaitReason => ({
+  kind: 'release_command',
+  node,
+  seconds: settings.release_timeout_seconds,
+});
+
 /** Runs the release command on the node, while the old version serves. */
 function releaseOn(
   draft: Draft,
@@ -804,7 +815,7 @@ function releaseOn(
 ): void {
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
   startRelease(draft, d, node, { mounts, missingBytes, ...mountVolumes(draft, d, node) });
-  waitForOwnWork(draft, d, { kind: 'release_command', node: node.hostname });
+  waitForOwnWork(draft, d, releaseRuns(d, node.hostname));
 }
 
 /** Handles the end of the release command: the next tick places the version, or it fails. */

@@ -1,7 +1,12 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/platform/records.ts';
 import { isStopFirst } from '../domain/data/volumes.ts';
-import { type InstanceRecord, isWanted, replacementOf } from '../domain/deployments/instance.ts';
+import {
+  type InstanceRecord,
+  isWanted,
+  isWeb,
+  replacementOf,
+} from '../domain/deployments/instance.ts';
 import type { RunOnNode, RunStore } from '../domain/runs/run-store.ts';
 import { plainWaitText, waitReasonOf } from '../domain/deployments/wait-reason.ts';
 import type { FlowStores } from './flow-stores.ts';
@@ -124,6 +129,9 @@ function movingOf(
   if (!others.some(isWanted) || (isAtRest(d) && d.node_id === nodeId)) return null;
   // The data of a deployment that writes moves with all its processes.
   if (isStopFirst(d.settings)) return null;
+  // Its only `web` must stop before another one starts, and a new deployment does that.
+  const isOnly = d.node_id === nodeId && !others.some((one) => isWanted(one) && isWeb(one));
+  if (isOnly && d.settings.replace === 'recreate') return null;
   const replacements = movableOn(d, others, nodeId).map((one) => replacementOf(one, others));
   const isStarting = others.some((one) => one.node_id === nodeId && one.state === 'starting');
   const waiting = replacements.find((one) => one?.state === 'waiting');

@@ -34,6 +34,9 @@ const AGAIN_MS = 10_000;
  */
 const REPLACED_AGAIN_MS = 2_000;
 
+/** Age in ms up to which a round uses the silent nodes that it read at its begin. */
+const FRESH_MS = 500;
+
 export const failover = ({ failover: watch, instances, driver, log, monotonic }: Deps) => {
   /** When the event was sent, by event, deployment and node. */
   const sentAt = new Map<string, number>();
@@ -63,7 +66,11 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
     );
   }
 
+  const isStillLost = async (nodeId: string): Promise<boolean> =>
+    (await watch.silent()).some(({ id, isLost }) => id === nodeId && isLost);
+
   return async (signal: AbortSignal): Promise<string | undefined> => {
+    const readAt = monotonic();
     const silent = await watch.silent();
     held = noteBrake(silent, held, log);
     const events = await eventsOf(silent);
@@ -74,6 +81,9 @@ export const failover = ({ failover: watch, instances, driver, log, monotonic }:
     });
     return each(due, signal, {
       async step([key, { deployment_id, event }]) {
+        // While the database was slow, the node can have returned, or most others became silent.
+        const isOld = monotonic() - readAt > FRESH_MS;
+        if (isOld && event.type === 'node_lost' && !(await isStillLost(event.node_id))) return;
         sentAt.set(key, monotonic());
         await driver.advance(deployment_id, event);
       },

@@ -10,14 +10,12 @@ import type { UptimeClock } from '../domain/platform/uptime.ts';
 import type { ProjectStore } from '../domain/projects/project-store.ts';
 import { planDue, runOfJob } from '../domain/runs/due-runs.ts';
 import type { JobRecord, JobStore } from '../domain/runs/job-store.ts';
-import type { RunStore } from '../domain/runs/run-store.ts';
 import { type Schedule, scheduleOf } from '@berth/wire/schedule';
 import type { Driver } from '../flow/driver.ts';
 import { each } from './each.ts';
 
 export type Deps = {
   jobs: Pick<JobStore, 'due' | 'enabled' | 'openRuns'>;
-  runs: Pick<RunStore, 'cancel'>;
   projects: Pick<ProjectStore, 'getMany' | 'runningDeployments'>;
   driver: Pick<Driver, 'newId'>;
   changes: Pick<Changes, 'notify'>;
@@ -77,7 +75,12 @@ async function tellInvalid(
   const deadline = (await deps.uptime.now()).at + deps.limits.queueMs;
   const run = runOfJob(job, { id: deps.driver.newId(), scheduledFor: next_at, by: null, deadline });
   const not = { status: 'missed', reason: invalidText(job, problem) } as const;
-  await deps.jobs.due(job, { from: next_at, next: next_at }, [{ ...run, not }], deps.now());
+  await deps.jobs.due(
+    job,
+    { from: next_at, next: next_at },
+    { runs: [{ ...run, not }], cancel: [] },
+    deps.now(),
+  );
   invalid.set(key, { updatedAt: updated_at, isRecorded: true });
   deps.changes.notify('work');
 }
@@ -94,7 +97,7 @@ async function startDue(
 ): Promise<void> {
   const times = { from: job.next_at, next: schedule.next(now) };
   if (job.next_at === null || job.next_at > now) {
-    if (times.next !== job.next_at) await deps.jobs.due(job, times, [], now);
+    if (times.next !== job.next_at) await deps.jobs.due(job, times, { runs: [], cancel: [] }, now);
     return;
   }
   const deadline = (await deps.uptime.now()).at + deps.limits.queueMs;
@@ -106,13 +109,10 @@ async function startDue(
   const plan = planDue(job, schedule, facts, (scheduledFor) =>
     runOfJob(job, { id: deps.driver.newId(), scheduledFor, by: null, deadline }),
   );
-  if (!(await deps.jobs.due(job, { ...times, next: plan.next }, plan.runs, now))) return;
-  for (const id of plan.cancel)
-    await deps.runs
-      .cancel(id, 'the next run of the job began (overlap: cancel)', now)
-      // It has ended meanwhile.
-      .catch(() => undefined);
+  if (!(await deps.jobs.due(job, { ...times, next: plan.next }, plan, now))) return;
   deps.changes.notify('work');
+  for (const { id, node_id } of facts.open.filter((run) => plan.cancel.includes(run.id)))
+    deps.changes.notify(`logs:${id}`, ...(node_id === null ? [] : [`node:${node_id}` as const]));
 }
 
 /** Returns why scheduled runs of the project cannot start, or null. */

@@ -44,6 +44,7 @@ import { secretNeeds } from '../flow/secrets.ts';
 const SWEEP_MS = 10_000;
 /** Extra time in ms for the agent to pull the image and to report. */
 const SLACK_MS = 15 * 60_000;
+const DELETED = 'the project is being deleted';
 
 export type Deps = {
   runs: Pick<
@@ -142,7 +143,8 @@ async function advanceRun(
 ): Promise<void> {
   if (project === undefined) return;
   if (project.deleting_at !== null && run.cancel_requested_at === null) {
-    await deps.runs.cancel(run.id, 'the project is being deleted', deps.now());
+    const { node_id } = await deps.runs.cancel(run.id, DELETED, deps.now());
+    if (node_id !== null) deps.changes.notify(`node:${node_id}`);
     return notifyRun(deps, run);
   }
   if (run.task_id !== null) return watchTask(deps, run, run.task_id, uptime);

@@ -1,15 +1,23 @@
 /** Jobs and their runs (domain/runs/job-store.ts). */
 import { defined } from '@berth/kit/defined';
+import { failPoint } from '@berth/kit/fail-point';
 import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
 import { movesTimes, type NewFileJobs, refuseOfFile } from '../domain/runs/file-jobs.ts';
-import type { DueJob, DueRun, FailingRun, JobRecord, JobStore } from '../domain/runs/job-store.ts';
+import {
+  type DueJob,
+  type DueRun,
+  type FailingRun,
+  type JobRecord,
+  type JobStore,
+  NEXT_BEGAN,
+} from '../domain/runs/job-store.ts';
 import type { RunRecord } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
-import { newRunRecord, runOf } from './runs.ts';
+import { cancelOpenRun, newRunRecord, runOf } from './runs.ts';
 
 const ENCODED: Encoded<JobRecord> = { command: 'json', devices: 'json', enabled: 'flag' };
 const jobOf = (row: Row<'jobs'>): JobRecord => decodeRow<JobRecord>(row, ENCODED);
@@ -30,7 +38,7 @@ export function createJobStore(db: Database): JobStore {
     enabled: () => enabledJobs(db),
     openRuns: (projectId, name) => openRunsOf(db, projectId, name),
     lastRuns: (projectId) => lastRunsOf(db, projectId),
-    due: (job, times, runs, now) => recordDue(db, { job, times, runs }, now),
+    due: (job, times, plan, now) => recordDue(db, { job, times, plan }, now),
     failing: () => failingRuns(db),
   };
 }
@@ -219,20 +227,20 @@ async function lastRunsOf(
   return new Map(rows.map((row) => [row.job ?? '', runOf(row)]));
 }
 
-function recordDue(
+async function recordDue(
   db: Database,
   {
     job,
     times,
-    runs,
+    plan,
   }: {
     job: DueJob;
     times: { from: number | null; next: number | null };
-    runs: readonly DueRun[];
+    plan: Parameters<JobStore['due']>[2];
   },
   now: number,
 ): Promise<boolean> {
-  return db.write(async (tx) => {
+  const isRecorded = await db.write(async (tx) => {
     const moved = await tx
       .updateTable('jobs')
       .set({ next_at: times.next })
@@ -244,14 +252,22 @@ function recordDue(
       .returning('name')
       .executeTakeFirst();
     if (moved === undefined) return false;
-    for (const run of runs) await insertDue(tx, run, now);
+    let begins = false;
+    for (const run of plan.runs)
+      if ((await insertDue(tx, run, now)) && run.not === null) begins = true;
+    // A time comes again when the machine's clock was set back.
+    if (begins) for (const id of plan.cancel) await cancelOpenRun(tx, id, NEXT_BEGAN, now);
+    await failPoint('jobs.due.before');
     return true;
   });
+  if (isRecorded) await failPoint('jobs.due.after');
+  return isRecorded;
 }
 
-async function insertDue(tx: Tx, { not, ...run }: DueRun, now: number): Promise<void> {
+/** Returns false if the time has a run already. */
+async function insertDue(tx: Tx, { not, ...run }: DueRun, now: number): Promise<boolean> {
   const record = newRunRecord(run, now);
-  await tx
+  const inserted = await tx
     .insertInto('runs')
     .values(
       encodeColumns(
@@ -261,7 +277,9 @@ async function insertDue(tx: Tx, { not, ...run }: DueRun, now: number): Promise<
       ),
     )
     .onConflict((oc) => oc.columns(['project_id', 'job', 'scheduled_for']).doNothing())
-    .execute();
+    .returning('id')
+    .executeTakeFirst();
+  return inserted !== undefined;
 }
 
 async function failingRuns({ kysely }: Database): Promise<FailingRun[]> {

@@ -2,6 +2,7 @@
  * Runs and their tasks (domain/runs/run-store.ts). A transaction that changes both changes the task
  * first, as a claim does.
  */
+import { failPoint } from '@berth/kit/fail-point';
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import { isExitCode, type RunPayload, type RunResult } from '@berth/wire/run-payload';
@@ -209,7 +210,9 @@ class DeviceTaken extends Error {}
 
 async function offerRun(db: Database, offer: RunOffer, now: number): Promise<boolean> {
   try {
-    return await db.write((tx) => offerIn(tx, offer, now));
+    const isOffered = await db.write((tx) => offerIn(tx, offer, now));
+    if (isOffered) await failPoint('runs.offer.after');
+    return isOffered;
   } catch (error) {
     if (error instanceof DeviceTaken) return false;
     throw error;
@@ -247,6 +250,7 @@ async function offerIn(
     .execute();
   const leases = takes.map((take) => ({ ...take, run: { task_id: task.id } }));
   if (!(await takeDevices(tx, leases, now))) throw new DeviceTaken();
+  await failPoint('runs.offer.before');
   return true;
 }
 
@@ -264,23 +268,35 @@ async function setRunReason(db: Database, id: string, reason: string): Promise<v
 
 function cancelRun(db: Database, id: string, reason: string, now: number): Promise<RunRecord> {
   return db.write(async (tx) => {
-    const run = await runRow(tx, id);
-    if (run.ended_at !== null)
-      throw new DomainError('wrong_state', `the run has already ended: it is ${run.status}`);
-    const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
-    if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
-    const asked = await tx
-      .updateTable('runs')
-      .set((eb) => ({
-        cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
-        reason,
-      }))
-      .where('id', '=', id)
-      .where('ended_at', 'is', null)
-      .returningAll()
-      .executeTakeFirst();
-    return runOf(asked ?? (await runRow(tx, id)));
+    const run = await cancelOpenRun(tx, id, reason, now);
+    if (run !== null) return run;
+    const { status } = await runRow(tx, id);
+    throw new DomainError('wrong_state', `the run has already ended: it is ${status}`);
   });
+}
+
+/** Cancels a run and returns it; null if it has ended. */
+export async function cancelOpenRun(
+  tx: Tx,
+  id: string,
+  reason: string,
+  now: number,
+): Promise<RunRecord | null> {
+  const run = await runRow(tx, id);
+  if (run.ended_at !== null) return null;
+  const isClaimed = run.task_id !== null && !(await withdrawTask(tx, run.task_id, now));
+  if (!isClaimed) return endRow(tx, id, { status: 'cancelled', reason, error: null }, now);
+  const asked = await tx
+    .updateTable('runs')
+    .set((eb) => ({
+      cancel_requested_at: eb.fn.coalesce('cancel_requested_at', eb.val(now)),
+      reason,
+    }))
+    .where('id', '=', id)
+    .where('ended_at', 'is', null)
+    .returningAll()
+    .executeTakeFirst();
+  return runOf(asked ?? (await runRow(tx, id)));
 }
 
 /** Ends a task that no agent has claimed, else requests its cancellation. Returns which. */
@@ -393,8 +409,10 @@ async function endRunTask(
     const end = reportedEnd(run, report);
     if (end.status === 'lost' && mayRepeat(run)) await offerAgain(tx, run, now);
     else await endRow(tx, run_id, end, now);
+    await failPoint('runs.end.before');
     return task.status;
   });
+  await failPoint('runs.end.after');
   return {
     status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report),
   };

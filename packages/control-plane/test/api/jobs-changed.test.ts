@@ -16,9 +16,10 @@ it('the times of the old schedule are not written over those of the new one', as
   await jobs.change(id, 'report', { ...changed, next_at: before.next_at });
 
   const from = before.next_at;
+  const nothing = { runs: [], cancel: [] };
   const times = { from, next: (from ?? 0) + 300_000 };
-  expect(await jobs.due(before, times, [], 0)).toBe(false);
+  expect(await jobs.due(before, times, nothing, 0)).toBe(false);
   expect((await jobs.get(id, 'report')).next_at).toBe(from);
-  expect(await jobs.due(changed, { from, next: (from ?? 0) + 60_000 }, [], 0)).toBe(true);
+  expect(await jobs.due(changed, { from, next: (from ?? 0) + 60_000 }, nothing, 0)).toBe(true);
   await api.close();
 });

@@ -260,6 +260,42 @@ describe('an earlier run that has not ended', () => {
     expect(await statuses()).toEqual(['cancelled', 'cancelled', 'pending']);
     expect((await all())[0]?.reason).toContain('overlap: cancel');
   });
+
+  it('cancel: the earlier one ends, also if the control plane dies when it has started the next one', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'cancel' });
+    passTo(MINUTE);
+    await round();
+    const { jobs: store } = api.stores;
+    planes[0] = jobs({
+      ...parts(),
+      jobs: {
+        ...store,
+        async due(...due) {
+          await store.due(...due);
+          throw new Error('killed');
+        },
+      },
+    });
+    passTo(MINUTE);
+    await round();
+    restart();
+    await round();
+    expect(await statuses()).toEqual(['cancelled', 'pending']);
+  });
+
+  it('cancel: goes on when its own time comes again, because the clock was set back', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'cancel' });
+    passTo(MINUTE);
+    await round();
+    passTo(-MINUTE);
+    restart();
+    await round();
+    passTo(MINUTE);
+    await round();
+    expect(await statuses()).toEqual(['pending']);
+  });
 });
 
 it('a person starts a run now', async () => {

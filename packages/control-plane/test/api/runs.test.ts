@@ -172,6 +172,22 @@ it('a decision about volumes knows the runs that a node has', async () => {
   expect(await onNodes()).toBeUndefined();
 });
 
+it('the node names its commands, before a drain too', async () => {
+  await world.live(project);
+  const node = async () => (await api.call('getNode', { params: { id: world.home } })).json;
+  expect((await node())['commands']).toEqual([]);
+  const id = await created();
+  expect((await node())['commands'], 'it waits for a node').toEqual([]);
+  await round();
+  expect((await node())['commands']).toMatchObject([
+    { run_id: id, project: 'shop', project_id: project, timeout_seconds: 3600 },
+  ]);
+  const list = (await api.call('listNodes', {})).json['items'] as object[];
+  expect(list.filter((one) => 'commands' in one)).toEqual([]);
+  await (await claim()).report(exited(0));
+  expect((await node())['commands']).toEqual([]);
+});
+
 it('a run of a job that begins after the clock was set back waits for the one that works', async () => {
   await world.live(project);
   const params = { id: project, name: 'report' };

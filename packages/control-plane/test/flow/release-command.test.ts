@@ -69,7 +69,9 @@ it('runs on the chosen node with the new image, before the first container', () 
     },
   ]);
   expect(stateOf(plan, 'd2'), 'the old version serves, and nothing is assigned').toBeNull();
-  expect(changeOf(plan, 'd2')?.waiting).toBe('the release command runs on node-1');
+  expect(changeOf(plan, 'd2')?.waiting).toBe(
+    'the release command runs on node-1, at most 600 s; its output: berth logs --build',
+  );
 });
 
 it('starts one command only, whatever the loops do', () => {
@@ -123,6 +125,16 @@ describe('an agent that is lost', () => {
     expect(lost('lease').createTasks).toMatchObject([
       { kind: 'run', node_id: 'n1', payload: { run_id: 'release-d2', again: true } },
     ]);
+  });
+
+  it('meanwhile the deployment says that the node is silent, not that the command runs', () => {
+    const again = { ...payload, again: true } as RunPayload;
+    const waiting = (over: Partial<TaskRecord>) =>
+      changeOf(tick(next, { tasks: [release({ payload: again, ...over })] }), 'd2')?.waiting;
+    expect(waiting({ status: 'pending', attempt: 0 })).toBe(
+      'node-1 stopped reporting while the release command ran there; Berth waits 10 minutes for it',
+    );
+    expect(waiting({ status: 'running' })).toMatch(/^the release command runs on node-1/);
   });
 
   it('and does not return: release_unknown, never a second start', () => {

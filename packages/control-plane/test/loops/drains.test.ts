@@ -124,15 +124,8 @@ test('a finished drain goes on when volumes have come to the node, and otherwise
   expect(empty.written).toEqual([]);
 });
 
-test('of a deployment with several instances, the drain moves those on the node, and deploys nothing', async () => {
-  const d = on.running({ node_id: 'n2' });
-  const row = {
-    id: 'i2',
-    deployment_id: d.id,
-    number: 2,
-    state: 'serving',
-    node_id: 'n1',
-  } as InstanceRecord;
+/** A drain of n1 with one deployment, whose instances and runs each step gives. */
+function drainBeside(d: DeploymentRecord) {
   const record: NodeRecord = { ...node({ id: 'n1' }), drain: newDrain(NOW - 9) };
   const asked: unknown[] = [];
   const stepWith = async (
@@ -147,7 +140,7 @@ test('of a deployment with several instances, the drain moves those on the node,
         setDrain: async (_: string, next: DrainRecord) => ((drain = next), record),
       },
       deployments: {
-        servingOn: async () => [],
+        servingOn: async () => (d.node_id === 'n1' ? [d] : []),
         inProgress: async () => [],
         getMany: async (ids: string[]) => (ids.includes(d.id) ? [d] : []),
       },
@@ -157,6 +150,8 @@ test('of a deployment with several instances, the drain moves those on the node,
       unmanaged: { left: async () => [] },
       driver: {
         advance: async (...given: unknown[]) => void asked.push(given),
+        redeploy: async (id: string, { trigger }: { trigger: string }) =>
+          void asked.push([id, trigger]),
         reviewMoves: async () => undefined,
         newId: () => 'x',
       },
@@ -165,6 +160,23 @@ test('of a deployment with several instances, the drain moves those on the node,
     } as unknown as Deps)(go);
     return drain;
   };
+  return { stepWith, asked };
+}
+const second = (d: DeploymentRecord, over: Partial<InstanceRecord> = {}): InstanceRecord =>
+  ({
+    id: 'i2',
+    deployment_id: d.id,
+    process: 'web',
+    number: 2,
+    state: 'serving',
+    node_id: 'n1',
+    ...over,
+  }) as InstanceRecord;
+
+test('of a deployment with several instances, the drain moves those on the node, and deploys nothing', async () => {
+  const d = on.running({ node_id: 'n2' });
+  const { stepWith, asked } = drainBeside(d);
+  const row = second(d);
   await stepWith([row]);
   expect(asked).toEqual([[d.id, { type: 'node_drained', node_id: 'n1' }]]);
   const waiting = { ...row, id: 'r', node_id: null, state: 'waiting', detail: 'n2: full' } as const;
@@ -173,4 +185,17 @@ test('of a deployment with several instances, the drain moves those on the node,
   expect(await stepWith([{ ...row, state: 'draining' }])).toBeNull();
   expect(await stepWith([], [{ run_id: 'r1' }]), 'a command still works there').toBeNull();
   expect(await stepWith([])).toMatchObject({ finished_at: NOW });
+});
+
+test('the only web of a project with recreate stops before another one starts, also beside workers', async () => {
+  const moves = async (replace: 'recreate' | 'rolling', process: string): Promise<unknown> => {
+    const d = on.running({ node_id: 'n1', settings: { ...SETTINGS, replace } });
+    const { stepWith, asked } = drainBeside(d);
+    await stepWith([second(d, { process, node_id: 'n2' })]);
+    return asked[0];
+  };
+  const byInstance = ['d2', { type: 'node_drained', node_id: 'n1' }];
+  expect(await moves('recreate', 'worker')).toEqual(['d2', 'drain']);
+  expect(await moves('rolling', 'worker')).toEqual(byInstance);
+  expect(await moves('recreate', 'web'), 'several run at once anyway').toEqual(byInstance);
 });

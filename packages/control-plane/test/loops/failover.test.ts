@@ -14,11 +14,12 @@ let taken = new Map<string, string>();
 let routed: { deployment_id: string; node_id: string }[] = [];
 let time = 0;
 let failsFor: string | null = null;
+let onSend: () => void;
 let run: () => Promise<unknown>;
 
 beforeEach(() => {
   [silent, unmoved, sent, asked, time, failsFor] = [[], [], [], [], 0, null];
-  [taken, routed] = [new Map(), []];
+  [taken, routed, onSend] = [new Map(), [], () => {}];
   const loop = failover({
     failover: { silent: () => Promise.resolve(silent), taken: () => taken },
     instances: {
@@ -31,6 +32,7 @@ beforeEach(() => {
     driver: {
       advance: (id, event) => {
         sent.push([id, event]);
+        onSend();
         return id === failsFor
           ? Promise.reject(new Error('no database'))
           : Promise.resolve({} as never);
@@ -74,6 +76,17 @@ it('sends one event for each deployment and node, with all silent nodes', async 
     ['d1', event],
     ['d2', event],
   ]);
+});
+it('sends no further event in a slow round once the brake holds the node', async () => {
+  silent = [node('n1')];
+  unmoved = [on('n1', 'd1'), on('n1', 'd2'), on('n1', 'd3')];
+  // The first decision takes 20 s. Meanwhile most other nodes become silent.
+  onSend = () => {
+    time += 20_000;
+    silent = [node('n1', { isLost: false, brake: { silent: 3, nodes: 4 } })];
+  };
+  await run();
+  expect(sent.map(([id]) => id)).toEqual(['d1']);
 });
 it('an instance that waits gets the event again after 10 s only', async () => {
   silent = [node('n1')];

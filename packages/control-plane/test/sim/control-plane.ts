@@ -43,6 +43,9 @@ import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
 /** Seconds instead of minutes: shorter deadlines let a run meet more of them. */
+/** Maximum time in ms between the read of the silent nodes and the event of the failover loop. */
+const DECIDED_MS = 1_000;
+
 export const LIMITS: Limits = {
   claimMs: 12_000,
   leaseMs: 6_000,
@@ -297,7 +300,10 @@ export function createControlPlane(deps: {
   const isDated = ({ id, observed_at }: NodeRecord): boolean =>
     Math.abs(skew) < 3_600_000 || observed_at !== null || (heard.get(id) ?? 0) >= servesSince;
 
-  /** Records each move of the instances of a silent node. */
+  /**
+   * Records each move of the instances of a silent node. A node that became silent right after the
+   * loop had read the silent ones does not count.
+   */
   function withFailovers(driver: Driver): Driver {
     return {
       ...driver,
@@ -306,7 +312,7 @@ export function createControlPlane(deps: {
         if (event.type === 'node_lost' && failoverMs !== null) {
           const nodes = await world.during(() => database.onlooker().nodes.all('deploy'));
           const silent = nodes.filter(
-            (node) => silentFor(node.id) >= failoverMs && isDated(node),
+            (node) => silentFor(node.id) >= failoverMs + DECIDED_MS && isDated(node),
           ).length;
           const { node_id: node } = event;
           history.record({ type: 'failover', node, silent, nodes: nodes.length });
@@ -540,7 +546,7 @@ export function createControlPlane(deps: {
       jobs: {
         ...jobs,
         due(job, times, planned, now) {
-          for (const run of planned) tell(run, run.not?.status ?? null);
+          for (const run of planned.runs) tell(run, run.not?.status ?? null);
           return jobs.due(job, times, planned, now);
         },
       },

@@ -747,11 +747,11 @@ export const PLANTS = {
       ...stores,
       jobs: {
         ...stores.jobs,
-        due: (job, times, runs, now) =>
+        due: (job, times, { runs, cancel }, now) =>
           stores.jobs.due(
             job,
             times,
-            runs.filter(({ not }) => not?.status !== 'missed'),
+            { runs: runs.filter(({ not }) => not?.status !== 'missed'), cancel },
             now,
           ),
       },

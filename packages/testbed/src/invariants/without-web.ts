@@ -74,9 +74,9 @@ function checkStarted({ all, broken, reads }: HistoryFacts): void {
         (e) => e.project === project && e.process === process && e.count === 0 && e.at <= at,
       );
       // It starts when the processes of the version before have ended.
+      const of = { project, process, deployment, since, at };
       const startsLate =
-        replace === 'recreate' &&
-        hasOlder(all('worker'), { project, process, deployment, since, at });
+        replace === 'recreate' && (hasOlder(all('worker'), of) || hasStarting(reads, moves, of));
       if (!hasStarted && !mayBeNone && !startsLate)
         broken(
           'started-first',
@@ -87,16 +87,33 @@ function checkStarted({ all, broken, reads }: HistoryFacts): void {
   }
 }
 
+type Between = {
+  project: string;
+  process: string;
+  deployment: string;
+  since: number;
+  at: number;
+};
+
+/** Returns whether another version was live between the two moments: its process may start then. */
+function hasStarting(
+  reads: HistoryFacts['reads'],
+  moves: ReadonlyMap<string, readonly Of<'moved'>[]>,
+  { project, process, deployment, since, at }: Between,
+): boolean {
+  return [...reads].some(
+    ([other, ofOther]) =>
+      other !== deployment &&
+      ofOther.some((e) => e.project === project && e.without_web?.[process] !== undefined) &&
+      moves.get(other)?.some((e) => e.to === 'running' && e.at <= at) === true &&
+      !moves.get(other)?.some((e) => e.to === 'retired' && e.at < since),
+  );
+}
+
 /** Returns whether a process of another version ran for a time between the two moments. */
 function hasOlder(
   workers: readonly Of<'worker'>[],
-  {
-    project,
-    process,
-    deployment,
-    since,
-    at,
-  }: { project: string; process: string; deployment: string; since: number; at: number },
+  { project, process, deployment, since, at }: Between,
 ): boolean {
   const older = workers.filter(
     (e) => e.project === project && e.process === process && e.deployment !== deployment,

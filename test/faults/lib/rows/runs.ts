@@ -1,7 +1,9 @@
 /** Faults while a command runs: of a job, of a person, or before a new version starts. */
 import { expect } from 'vitest';
+import type { Project } from '@berth/wire/project';
 import { isOpenRun, type Run } from '@berth/wire/run';
 import { waitFor } from '@berth/testbed/wait';
+import { pageApp } from '../../../e2e/world.ts';
 import { loadText, underLoad } from '../host-load.ts';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
@@ -13,10 +15,10 @@ const linesOf = async ({ berth }: Stage, run: Pick<Run, 'id'>): Promise<string[]
   (await berth.api.call('runLogs', { params: run, query: {} })).lines.map(({ text }) => text);
 
 /** Starts a command that runs for minutes, and waits until it has begun. */
-async function longRun(stage: Stage): Promise<Run> {
+async function longRun(stage: Stage, { id }: Pick<Project, 'id'> = stage.project): Promise<Run> {
   const { api } = stage.berth;
   const run = await api.call('createRun', {
-    params: { id: stage.project.id },
+    params: { id },
     body: { command: begins('sleep 600'), timeout_seconds: 900 },
   });
   await waitFor(
@@ -41,10 +43,38 @@ const ended = (stage: Stage, run: Pick<Run, 'id'>): Promise<Run> =>
 async function expectOnce(stage: Stage, run: Run): Promise<void> {
   expect((await linesOf(stage, run)).filter((line) => line === 'begins')).toHaveLength(1);
   expect(await stage.berth.api.call('getRun', { params: run })).toMatchObject({ attempt: 1 });
-  const { stdout } = await stage.engines.node.docker([
-    ...['ps', '-a', '--filter', `label=berth.run=${run.id}`, '--format', '{{.Names}}'],
+  expect(await statesOf(stage, run)).toBe('');
+}
+
+/** The states of the containers of a run, with a line end between two. */
+async function statesOf({ engines }: Stage, { id }: Pick<Run, 'id'>): Promise<string> {
+  const { stdout } = await engines.node.docker([
+    ...['ps', '-a', '--filter', `label=berth.run=${id}`, '--format', '{{.State}}'],
   ]);
-  expect(stdout.trim()).toBe('');
+  return stdout.trim();
+}
+
+const untilStates = (stage: Stage, run: Pick<Run, 'id'>, states: string): Promise<unknown> =>
+  waitFor(
+    `the containers of the run are: ${states}`,
+    async () => (await statesOf(stage, run)) === states,
+    { deadlineMs: 90_000 },
+  );
+
+/** Deploys a second project on node-1. */
+async function otherProject({ berth, git }: Stage): Promise<Project> {
+  const name = 'deleted';
+  const { url } = await git.createRepo(name, pageApp(1));
+  const project = await berth.createProject({
+    name,
+    git_url: url,
+    domain_prefix: name,
+    drain_seconds: 0,
+    stop_grace_seconds: 1,
+  });
+  const deployed = await berth.settled(await berth.deploy(project), 90_000);
+  expect(deployed.status, deployed.error?.message).toBe('running');
+  return project;
 }
 
 const MINUTE_MS = 60_000;
@@ -85,6 +115,54 @@ export const RUN_ROWS: readonly Row[] = [
       expect(['failed', 'lost']).toContain((await ended(stage, run)).status);
       await expectOnce(stage, run);
       await stage.serves(stage.version(), 60_000);
+    },
+  },
+  {
+    fault: 'agent killed between creation and start of a command, which is cancelled meanwhile',
+    answer:
+      'the run is `cancelled`, the command never runs, and the restarted agent removes its container',
+    invariants: ['settles', 'nothing-destroyed'],
+    stage: 'main',
+    lastsMs: 120_000,
+    async run(stage) {
+      const { api } = stage.berth;
+      const agent = stage.agent('node-1');
+      await agent.stop();
+      await agent.start({ BERTH_FAIL_POINTS: 'command.created=kill' });
+      const run = await api.call('createRun', {
+        params: { id: stage.project.id },
+        body: { command: begins('sleep 600') },
+      });
+      await waitFor('the agent dies', () => agent.process().exit(), { deadlineMs: 60_000 });
+      expect(await statesOf(stage, run)).toBe('created');
+      await api.call('cancelRun', { params: run });
+      await agent.start();
+      expect(await ended(stage, run)).toMatchObject({ status: 'cancelled', exit_code: null });
+      await untilStates(stage, run, '');
+      expect(await linesOf(stage, run)).not.toContain('begins');
+    },
+  },
+  {
+    fault: 'agent killed while a command runs, and its project is deleted meanwhile',
+    answer: 'the restarted agent stops the command and removes its container; the project is gone',
+    invariants: ['settles', 'nothing-destroyed'],
+    stage: 'main',
+    lastsMs: 180_000,
+    async run(stage) {
+      const { api } = stage.berth;
+      const project = await otherProject(stage);
+      const run = await longRun(stage, project);
+      const agent = stage.agent('node-1');
+      await agent.crash();
+      await api.call('deleteProject', { params: { id: project.id } });
+      expect(await statesOf(stage, run)).toBe('running');
+      await agent.start();
+      await untilStates(stage, run, '');
+      await waitFor(
+        'the project is deleted',
+        async () => (await api.call('listProjects', { query: {} })).items.length === 1,
+        { deadlineMs: 60_000 },
+      );
     },
   },
   {

@@ -11,7 +11,12 @@ import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
 import { overlapReason, runOfJob } from '../../domain/runs/due-runs.ts';
 import { refuseOfFile } from '../../domain/runs/file-jobs.ts';
-import type { JobRecord, JobSettings, JobStore } from '../../domain/runs/job-store.ts';
+import {
+  type JobRecord,
+  type JobSettings,
+  type JobStore,
+  NEXT_BEGAN,
+} from '../../domain/runs/job-store.ts';
 import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
 import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 import type { Call, Define } from '../define.ts';
@@ -130,12 +135,14 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
   return shown as Run;
 }
 
-async function cancelAll({ runs, now }: Deps, open: readonly RunRecord[]): Promise<void> {
-  for (const { id } of open)
-    await runs.cancel(id, 'the next run of the job began (overlap: cancel)', now()).catch(
-      // It has ended meanwhile.
-      () => undefined,
-    );
+async function cancelAll({ runs, changes, now }: Deps, open: readonly RunRecord[]): Promise<void> {
+  for (const { id } of open) {
+    const { node_id } = await runs.cancel(id, NEXT_BEGAN, now()).catch((error: unknown) => {
+      if (error instanceof DomainError && error.code === 'wrong_state') return { node_id: null };
+      throw error;
+    });
+    changes.notify(`logs:${id}`, ...(node_id === null ? [] : [`node:${node_id}` as const]));
+  }
 }
 
 async function views(deps: Deps, projectId: string): Promise<Job[]> {

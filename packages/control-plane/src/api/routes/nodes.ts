@@ -165,7 +165,12 @@ async function drainOf(
 async function view(deps: Deps, node: NodeRecord, access: ProjectAccess): Promise<Node> {
   const [one] = await views(deps, [node], access);
   if (one === undefined) throw new Error('unreachable: one node has one view');
-  return one;
+  const commands = await deps.runs.onNode(node.id);
+  const seen = await deps.projects.visible(
+    commands.map((command) => command.project_id),
+    access,
+  );
+  return { ...one, commands: commands.filter((command) => seen.has(command.project_id)) };
 }
 
 async function listNodes(deps: Deps, { query, access }: Call<'listNodes'>) {

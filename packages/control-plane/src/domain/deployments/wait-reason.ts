@@ -41,7 +41,9 @@ type NodeWait =
   | { kind: 'no_node'; role: NodeRole; refusals: Refusals; engines_down: boolean }
   | NoNodeCan
   | { kind: 'still_deploying'; generation: number }
-  | { kind: 'release_command'; node: string }
+  | { kind: 'release_command'; node: string; seconds: number }
+  /** The agent that took the release command stopped reporting. */
+  | { kind: 'release_command_silent'; node: string; returnMs: number }
   | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
   | { kind: 'still_removing'; node: string }
   | RoomEnds;
@@ -193,7 +195,12 @@ export function plainWaitText(reason: WaitReason): string {
     case 'older_first':
       return `deployment ${reason.generation} goes first; it is ${reason.status}`;
     case 'release_command':
-      return `the release command runs on ${reason.node}`;
+      return `the release command runs on ${reason.node}, at most ${reason.seconds} s; its output: berth logs --build`;
+    case 'release_command_silent':
+      return (
+        `${reason.node} stopped reporting while the release command ran there; Berth waits ` +
+        `${reason.returnMs / 60_000} minutes for it`
+      );
     case 'registry_clean_up':
       return 'waits until the clean-up of the registry ends';
     case 'builders_busy':

@@ -46,6 +46,9 @@ export type DueRun = NewRun & {
   not: { status: 'missed' | 'skipped'; reason: string } | null;
 };
 
+/** The reason of an earlier run that ends because the next one begins (overlap: cancel). */
+export const NEXT_BEGAN = 'the next run of the job began (overlap: cancel)';
+
 /** A job as the caller has read it. */
 export type DueJob = Pick<JobRecord, 'project_id' | 'name' | 'schedule' | 'timezone'>;
 
@@ -75,12 +78,12 @@ export type JobStore = {
   /**
    * Records the runs of a job and moves its next time, if that is still `from` and the schedule is
    * still that of `job`: one control plane does this for each time. A time that has a run already
-   * gets no second one.
+   * gets no second one. The earlier runs `cancel` end if a new one begins.
    */
   due(
     job: DueJob,
     times: { from: number | null; next: number | null },
-    runs: readonly DueRun[],
+    plan: { runs: readonly DueRun[]; cancel: readonly string[] },
     now: number,
   ): Promise<boolean>;
   /**
