@@ -81,6 +81,7 @@ import {
   releaseReported,
   releaseTask,
   startRelease,
+  waitsForAgent,
 } from './release-command.ts';
 import { addStopFirst, freedFor, freeRoom, machineOf, mustRoll, takeRoom } from './room.ts';
 import { refuseRelease, settingsLines } from './release.ts';
@@ -700,7 +701,11 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   if (release !== undefined) {
     const node = draft.node(release.node_id)?.hostname ?? release.node_id;
-    return waitForOwnWork(draft, d, releaseRuns(d, node));
+    const { returnMs } = facts.limits;
+    const reason: WaitReason = waitsForAgent(release)
+      ? { kind: 'release_command_silent', node, returnMs }
+      : releaseRuns(d, node);
+    return waitForOwnWork(draft, d, reason);
   }
   if (loginMissing(draft, d) || waitsForTurn(draft, d)) return;
   const mounted = mountsOf(d.settings.datasets, facts.datasets);

@@ -37,6 +37,10 @@ export const releaseTask = (
   { id }: Pick<DeploymentRecord, 'id'>,
 ): TaskRecord | undefined => tasks.find((t) => t.kind === 'run' && t.deployment_id === id);
 
+/** Returns whether the task was offered again, and its node has not come back to take it. */
+export const waitsForAgent = ({ status, payload }: TaskRecord): boolean =>
+  status === 'pending' && (payload as RunPayload).again === true;
+
 type ReleaseInput = {
   mounts: readonly DatasetMount[];
   missingBytes: number;

@@ -127,6 +127,16 @@ describe('an agent that is lost', () => {
     ]);
   });
 
+  it('meanwhile the deployment says that the node is silent, not that the command runs', () => {
+    const again = { ...payload, again: true } as RunPayload;
+    const waiting = (over: Partial<TaskRecord>) =>
+      changeOf(tick(next, { tasks: [release({ payload: again, ...over })] }), 'd2')?.waiting;
+    expect(waiting({ status: 'pending', attempt: 0 })).toBe(
+      'node-1 stopped reporting while the release command ran there; Berth waits 10 minutes for it',
+    );
+    expect(waiting({ status: 'running' })).toMatch(/^the release command runs on node-1/);
+  });
+
   it('and does not return: release_unknown, never a second start', () => {
     const again = { payload: { ...payload, again: true } as RunPayload, attempt: 0 };
     for (const plan of [lost('queue', again), lost('wall'), lost('attempts')]) {

@@ -42,6 +42,8 @@ type NodeWait =
   | NoNodeCan
   | { kind: 'still_deploying'; generation: number }
   | { kind: 'release_command'; node: string; seconds: number }
+  /** The agent that took the release command stopped reporting. */
+  | { kind: 'release_command_silent'; node: string; returnMs: number }
   | { kind: 'dataset_without_version'; dataset: string; problem: string | null }
   | { kind: 'still_removing'; node: string }
   | RoomEnds;
@@ -194,6 +196,11 @@ export function plainWaitText(reason: WaitReason): string {
       return `deployment ${reason.generation} goes first; it is ${reason.status}`;
     case 'release_command':
       return `the release command runs on ${reason.node}, at most ${reason.seconds} s; its output: berth logs --build`;
+    case 'release_command_silent':
+      return (
+        `${reason.node} stopped reporting while the release command ran there; Berth waits ` +
+        `${reason.returnMs / 60_000} minutes for it`
+      );
     case 'registry_clean_up':
       return 'waits until the clean-up of the registry ends';
     case 'builders_busy':
