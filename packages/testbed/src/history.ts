@@ -206,6 +206,8 @@ export type Happening =
       project: string;
       run: string;
       code: number | null;
+      /** As those of a container: machine and device. */
+      devices?: readonly string[];
     }
   /** A person is about to change the times of a job. */
   | { type: 'job_setting'; project: string; job: string }

@@ -6,7 +6,7 @@
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import { BEAT, type CachedDataset, type NodeDisk } from '@berth/wire/node';
-import { CAN_DEVICES } from '@berth/wire/machine';
+import { CAN_DEVICES, CAN_RUN_DEVICES } from '@berth/wire/machine';
 import { CAN_RUN } from '@berth/wire/run-payload';
 import {
   CAN_CONFIG_FILE,
@@ -27,6 +27,7 @@ import { type Container, DEVICE, type Engine } from './engine.ts';
 import { EngineError } from './engine-error.ts';
 import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
 import { createRandom, type Random } from './random.ts';
+import type { CommandContainer } from './commands.ts';
 import { runCommand, sweepRuns } from './run-command.ts';
 import type { Life, World } from './world.ts';
 
@@ -212,8 +213,13 @@ export function createAgent(deps: AgentDeps): Agent {
     async function register(): Promise<void> {
       const answeredAt = lastAnswerAt;
       let containers: Container[] | null = null;
+      let ofRuns: CommandContainer[] = [];
       try {
         containers = nodeId === null ? null : mineOnly();
+        if (commandDeps !== null)
+          ofRuns = engine.commands
+            .list()
+            .filter((c) => nodeIds.has(c.node) && c.devices.length > 0);
       } catch {
         // The engine does not answer: the registration has no container list.
       }
@@ -241,6 +247,7 @@ export function createAgent(deps: AgentDeps): Agent {
             : []),
           ...(devices.length === 0 ? [] : [CAN_DEVICES]),
           ...(commandDeps === null ? [] : [CAN_RUN]),
+          ...(commandDeps === null || devices.length === 0 ? [] : [CAN_RUN_DEVICES]),
         ],
         volumes: engine.disk.reported(),
         ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
@@ -259,22 +266,25 @@ export function createAgent(deps: AgentDeps): Agent {
         ...(containers === null
           ? {}
           : {
-              containers: containers.map((c) => ({
-                id: c.id,
-                name: c.name,
-                labels: {
-                  [LABELS.project]: c.project,
-                  [LABELS.deployment]: c.deployment,
-                  [LABELS.node]: c.node,
-                  ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
-                  ...(c.process === null ? {} : { [LABELS.process]: c.process }),
-                  ...(c.devices.length === 0 ? {} : { [LABELS.devices]: c.devices.join(',') }),
-                },
-                host_port: c.running && c.process === null ? c.port : null,
-                ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
-                state: c.running ? 'running' : 'exited',
-                started_at: new Date(c.startedAt).toISOString(),
-              })),
+              containers: [
+                ...ofRuns.map(reportedRun),
+                ...containers.map((c) => ({
+                  id: c.id,
+                  name: c.name,
+                  labels: {
+                    [LABELS.project]: c.project,
+                    [LABELS.deployment]: c.deployment,
+                    [LABELS.node]: c.node,
+                    ...(c.instance === null ? {} : { [LABELS.instance]: c.instance }),
+                    ...(c.process === null ? {} : { [LABELS.process]: c.process }),
+                    ...(c.devices.length === 0 ? {} : { [LABELS.devices]: c.devices.join(',') }),
+                  },
+                  host_port: c.running && c.process === null ? c.port : null,
+                  ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
+                  state: c.running ? 'running' : 'exited',
+                  started_at: new Date(c.startedAt).toISOString(),
+                })),
+              ],
             }),
       };
       const shown = deps.hasOwnSecret === true ? { secret } : null;
@@ -773,4 +783,22 @@ export function createAgent(deps: AgentDeps): Agent {
       silentUntil = world.now() + ms;
     },
   };
+}
+
+/** The container of a run in a registration (packages/agent/src/link/registration.ts). */
+const reportedRun = ({ id, run, node, devices, startedAt, exitCode }: CommandContainer) => ({
+  id,
+  name: `run-${run}`,
+  labels: {
+    [LABELS.run]: run,
+    [LABELS.run_node]: node,
+    [LABELS.devices]: devices.join(','),
+  },
+  host_port: null,
+  state: stateOf(startedAt, exitCode),
+});
+
+function stateOf(startedAt: number | null, exitCode: number | null): string {
+  if (startedAt === null) return 'created';
+  return exitCode === null ? 'running' : 'exited';
 }

@@ -12,6 +12,8 @@ export type CommandContainer = {
   project: string;
   /** The node whose agent created it, by its id at that time. */
   node: string;
+  /** CDI devices. */
+  devices: readonly string[];
   /** Null: it was never started. */
   startedAt: number | null;
   exitCode: number | null;
@@ -22,7 +24,7 @@ export type Commands = {
   marks: Set<string>;
   /** Throws while the engine does not answer. */
   list(): CommandContainer[];
-  create(spec: Pick<CommandContainer, 'run' | 'project' | 'node'>): string;
+  create(spec: Pick<CommandContainer, 'run' | 'project' | 'node' | 'devices'>): string;
   start(id: string, behaviour: Behaviour): void;
   stop(id: string): void;
   remove(id: string): void;
@@ -54,7 +56,10 @@ export function createCommands(
     container.exitCode = exitCode;
     tell(container, 'ended');
   }
-  const tell = ({ id, run, project, exitCode }: CommandContainer, change: 'started' | 'ended') =>
+  const tell = (
+    { id, run, project, exitCode, devices }: CommandContainer,
+    change: 'started' | 'ended',
+  ): void =>
     history.record({
       type: 'command',
       change,
@@ -63,6 +68,7 @@ export function createCommands(
       project,
       run,
       code: exitCode,
+      ...(devices.length === 0 ? {} : { devices: devices.map((one) => `${machine}/${one}`) }),
     });
 
   return {

@@ -60,6 +60,7 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'writers are scaled': ['one-writer'],
   'terminal state overwritten': ['terminal-stays'],
   'devices without leases': ['one-device-user'],
+  'runs without leases': ['one-device-user'],
   'workers counted once': ['workers-kept'],
   'marks in memory': ['runs-once'],
   'missed times forgotten': ['no-silent-gap'],
@@ -101,6 +102,7 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'failover without a brake': { scales: 1, losses: 0.6 },
   'writers are scaled': { scales: 1 },
   'devices without leases': { scales: 1, devices: 1 },
+  'runs without leases': { jobs: 1, scales: 1, devices: 1 },
   'workers counted once': { scales: 1, workers: 1 },
   'marks in memory': { jobs: 1 },
   'missed times forgotten': { jobs: 1 },
@@ -140,6 +142,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'restored route unchecked': 8,
   'missing volume given up': 40,
   'marks in memory': 5,
+  'runs without leases': 45,
 };
 
 /**

@@ -8,6 +8,7 @@ import type { Job, JobPatch } from '@berth/wire/job';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { Agent } from './agent.ts';
 import { type ControlPlaneProcess, type Endpoints, LIMITS } from './control-plane.ts';
+import { DEVICE } from './engine.ts';
 import type { ControlPlane } from './front.ts';
 import type { Random } from './random.ts';
 import type { Life, World } from './world.ts';
@@ -46,6 +47,8 @@ export function createJobs(deps: {
   projects: ReadonlyMap<string, string>;
   zone: Zone;
   random: Random;
+  /** Decides which jobs ask for devices; null: none does. */
+  devices: Random | null;
   deploy: (project: string) => Promise<void>;
   /** Whether no fault may keep an agent silent for long. */
   isGentle: boolean;
@@ -97,7 +100,8 @@ export function createJobs(deps: {
     if (own.length >= MAX_JOBS_OF_PROJECT) return null;
     const name = `job-${random.int(1, 9)}`;
     if (known.has(`${project} ${name}`)) return null;
-    const body = { name, command: ['node', 'report.js'], ...times(), ...how() };
+    const devices = deps.devices?.chance(0.9) === true ? { [DEVICE]: 1 } : {};
+    const body = { name, command: ['node', 'report.js'], devices, ...times(), ...how() };
     return set({ project, name }, 'added', ({ jobs }) => jobs.create(project, body));
   }
 

@@ -672,6 +672,18 @@ export const PLANTS = {
     stores: (stores) => withCommit(stores, ({ takeDevices: _taken, ...plan }) => plan),
   },
 
+  /** Stores no leases of the devices of runs. */
+  'runs without leases': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      runs: {
+        ...stores.runs,
+        offer: (offer, now) => stores.runs.offer({ ...offer, takes: [] }, now),
+      },
+    }),
+  },
+
   /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,

@@ -68,7 +68,12 @@ export async function runCommand(
     // Pulls the image.
     await sleep(chance.int(50, 2_000));
     if (run.stop !== null) return failed('cancelled');
-    id = commands.create({ run: run_id, project: payload.project_id, node: node_id });
+    id = commands.create({
+      run: run_id,
+      project: payload.project_id,
+      node: node_id,
+      devices: payload.devices ?? [],
+    });
     await sleep(chance.int(1, 100));
     commands.marks.add(run_id);
     await sleep(chance.int(1, 100));

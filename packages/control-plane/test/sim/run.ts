@@ -414,6 +414,7 @@ export async function run({
         controlPlanes,
         deploy: people.deploy,
         random: jobChance,
+        devices: hasDevices ? createRandom(seed + 9_000_003) : null,
         isGentle: isDoubled,
       });
       let isPrepared = false;

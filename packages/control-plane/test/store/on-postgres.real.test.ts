@@ -86,6 +86,7 @@ describe.skipIf(server === undefined)(
     await import('./repository-looks.test.ts');
     await import('./retention.slow.test.ts');
     await import('./room.test.ts');
+    await import('./run-devices.test.ts');
     await import('./syncs.test.ts');
     await import('./tasks.test.ts');
     await import('./users.test.ts');

@@ -5,10 +5,11 @@ export function checkDevices({ history, broken }: HistoryFacts): void {
   const users = new Map<string, string>();
   const byHand = new Set<string>();
   for (const e of history) {
-    if (e.type !== 'container') continue;
+    if (e.type !== 'container' && e.type !== 'command') continue;
     const runs = e.change === 'started' || e.change === 'moved';
     // A person can start any container with the engine's own command. Berth stops it again.
-    if (e.change === 'started' && e.cause === 'hand') byHand.add(e.container);
+    if (e.type === 'container' && e.change === 'started' && e.cause === 'hand')
+      byHand.add(e.container);
     else if (e.change === 'started') byHand.delete(e.container);
     if (runs && byHand.has(e.container)) continue;
     for (const device of e.devices ?? []) {
