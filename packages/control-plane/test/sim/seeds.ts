@@ -9,7 +9,7 @@ import { run, type RunOptions } from './run.ts';
 /** Seeds a day, of SEEDS in all. Each of two files runs a half, so that two threads share them. */
 const A_DAY = 20;
 const SEEDS = 1_000;
-/** What the seeds of one test run beside the usual acts: the last ones add jobs, and people without `web`. */
+/** Acts of the seeds of one test: the last ones add jobs, and people who take `web` away. */
 const ACTS: readonly Acts[] = [{}, {}, {}, { jobs: 1 }, { withoutWeb: 1 }];
 /** Seeds per test: a test that is stopped shows how far it came. */
 const PIECE = ACTS.length;
