@@ -166,6 +166,7 @@ async function main(exitAfter: boolean): Promise<void> {
   await writeShare(share);
   const onShare = { DATASET_NFS_BASE_PATH: share, COPY_BANDWIDTH };
 
+  const onNode = { ...onShare, ALLOW_EXEC: 'true' };
   const berth = await startPlatform({
     dir,
     gateway: {
@@ -190,8 +191,8 @@ async function main(exitAfter: boolean): Promise<void> {
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
     agents: [
       { name: 'builder-1', role: 'builder', engine },
-      { name: 'node-1', role: 'deploy', engine, env: onShare },
-      { name: 'node-2', role: 'deploy', engine, env: onShare },
+      { name: 'node-1', role: 'deploy', engine, env: onNode },
+      { name: 'node-2', role: 'deploy', engine, env: onNode },
     ],
   });
   const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);
