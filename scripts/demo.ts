@@ -164,9 +164,8 @@ async function main(exitAfter: boolean): Promise<void> {
 
   const share = join(dir, 'share');
   await writeShare(share);
-  const onShare = { DATASET_NFS_BASE_PATH: share, COPY_BANDWIDTH };
+  const onNode = { DATASET_NFS_BASE_PATH: share, COPY_BANDWIDTH, ALLOW_EXEC: 'true' };
 
-  const onNode = { ...onShare, ALLOW_EXEC: 'true' };
   const berth = await startPlatform({
     dir,
     gateway: {
