@@ -96,3 +96,19 @@ test('a command that works on a node: the node names it, and a silent node makes
     /\nreason +node-1 is offline \(last seen .*\), so the command may have ended/,
   );
 });
+
+describe('a project that does not run', () => {
+  test('another count of a project that does not run: later', async () => {
+    await createProject(served.api, { name: 'fresh', domain_prefix: 'fresh' });
+    const set = (project: string) =>
+      who.berth(['process', 'set', 'web', '--count', '2', '--project', project]);
+    expect((await set('fresh')).out).toContain('takes effect with the next deployment');
+    await who.berth(['stop', 'shop']);
+    expect((await set('shop')).out).toContain('changes when the project starts: berth start shop');
+  });
+
+  test('whether exec is allowed: at once, whatever the health of the project is', async () => {
+    const { err } = await who.berth(['project', 'edit', 'fresh', '--allow-exec', 'no']);
+    expect(err).toBe('it is in effect\n');
+  });
+});

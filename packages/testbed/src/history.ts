@@ -49,8 +49,11 @@ export type Happening =
    */
   | { type: 'wanted'; project: string; request: string }
   | { type: 'answered'; project: string; request: string; isOnce: boolean }
-  /** A person is about to request a stop: from here on the project can be stopped. */
-  | { type: 'stopping'; project: string }
+  /**
+   * A person is about to request a stop: from here on the project can be stopped. `at_zero`: by the
+   * count 0 of `web`, which a version without `web` leaves to the next one.
+   */
+  | { type: 'stopping'; project: string; at_zero?: true }
   | (Asked & { type: 'stop_accepted'; project: string })
   /** A client read a project. */
   | (Asked & { type: 'project'; project: string; stopped: boolean })

@@ -334,8 +334,11 @@ async function untilStopped(
   const ranMs = startedAt === null ? 0 : Date.now() - Date.parse(startedAt);
   const remainingMs = timeout_seconds * 1000 - Math.max(0, ranMs);
   let isLate = false;
+  // A command that ended while its agent was away needs no stop: its own times judge it.
+  const hasEnded = started?.state === 'exited' && started.finishedAt !== null;
   const timer = setTimeout(
     () => {
+      if (hasEnded) return;
       isLate = true;
       stop(`the time limit of ${timeout_seconds} s has passed`);
     },

@@ -242,6 +242,24 @@ describe('at most once', () => {
     expect(starts).toBe(1);
   });
 
+  it('a command that ended in time while its agent was away has its own exit code', async () => {
+    command = runsOn;
+    const stop = stops('shutdown');
+    await expect(attempt({}, { signal: stop.signal })).rejects.toBeInstanceOf(Stopped);
+    const [id = ''] = engine.containers.keys();
+    const ago = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString();
+    const logs: Docker['logs'] = async (...given) => {
+      // The engine answers later than a timer that is due.
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      return docker().logs(...given);
+    };
+    const handler = createRunHandler(deps({ docker: docker({ logs }) }));
+    set(id, { state: 'exited', exitCode: 4, startedAt: ago(3_600), finishedAt: ago(3_590) });
+    const { report } = await handler(task({ timeout_seconds: 30 }), context({ attempt: 2 }));
+    expect(report).toMatchObject({ status: 'completed', result: { exit_code: 4 } });
+    expect(logged.join('\n')).not.toContain('stopping the command');
+  });
+
   it('an attempt that lost its lease leaves the container', async () => {
     command = runsOn;
     const stop = stops('lost');

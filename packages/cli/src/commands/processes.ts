@@ -67,7 +67,8 @@ export const PROCESS_COMMANDS: readonly Command[] = [
       });
       cli.print(
         project,
-        () => `${name}: ${textOf(project, name)}; ${whenOf(before, changes)} ${project.name}`,
+        () =>
+          `${name}: ${textOf(project, name)}; ${whenOf(project, before, changes)} ${project.name}`,
       );
     },
   },
@@ -105,12 +106,18 @@ const fieldsIn = (command: readonly (string | undefined)[], options: Options): P
   });
 
 /** A count is not part of a release: the running version takes it at once. */
-function whenOf(before: Process | undefined, { count, ...others }: Partial<Process>): string {
-  if (before === undefined || count === undefined || count === (before.count ?? 1)) return NEXT;
-  const now = `the count (it was ${before.count ?? 1}) changes at once`;
+function whenOf(
+  { stopped_by_person, running_deployment_id }: Project,
+  before: Process | undefined,
+  { count, ...others }: Partial<Process>,
+): string {
+  const isSame = before === undefined || count === undefined || count === (before.count ?? 1);
+  if (isSame || running_deployment_id === null) return NEXT;
+  const was = `the count (it was ${before.count ?? 1}) changes`;
+  if (stopped_by_person) return `${was} when the project starts: berth start`;
   return Object.keys(others).length === 0
-    ? `${now}; see: berth ps`
-    : `${now}, everything else with the next deployment: berth deploy`;
+    ? `${was} at once; see: berth ps`
+    : `${was} at once, everything else with the next deployment: berth deploy`;
 }
 
 const withProcess = (processes: readonly Process[], changed: Process): Process[] =>

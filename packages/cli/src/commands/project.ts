@@ -63,6 +63,8 @@ const createFlags = flagsOf(ProjectCreate, {
   docs: DOCS,
 });
 const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains', 'requires'], docs: DOCS });
+/** Settings that are not part of a release. */
+const AT_ONCE: ReadonlySet<string> = new Set(['allow_exec', 'exec_role']);
 const DATASET: Option = {
   flags: '--dataset <name:mode:path>',
   doc:
@@ -252,7 +254,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const { id } = await cli.project(named);
       const project = await cli.client().call('patchProject', { params: { id }, body });
       cli.print(project, () => `changed ${Object.keys(body).join(', ')} of ${project.name}`);
-      await sayHowToApply(cli, project);
+      // Health tells whether a version has the change only if nothing else is wrong with it.
+      if (Object.keys(body).every((field) => AT_ONCE.has(field))) cli.say('it is in effect');
+      else await sayHowToApply(cli, project);
     },
   },
   {

@@ -76,7 +76,7 @@ export function createWithoutWeb(deps: {
       const count = scaled['web'] ?? processes.find(({ name }) => name === 'web')?.count ?? 1;
       if (count > 1) history.record({ type: 'scaling', project, count, drain_ms });
       if (isScaledToZero({ processes }) || scaled['web'] === 0)
-        history.record({ type: 'stopping', project });
+        history.record({ type: 'stopping', project, at_zero: true });
       const after = await stores.projects.patch(project, { processes, scaled }, world.now());
       if (
         isScaledToZero(present) &&

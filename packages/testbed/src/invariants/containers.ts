@@ -19,6 +19,8 @@ type Seen = {
   reportedAt: Map<string, number>;
   /** Projects that can be stopped, since the last request for it. */
   maybeStopped: Map<string, number>;
+  /** Projects that can have the count 0 of `web` without a stop: the version has no `web` yet. */
+  maybeAtZero: Set<string>;
   /** Start of the last control plane. */
   upSince: number;
   containers: Map<string, Container>;
@@ -57,6 +59,7 @@ export function checkContainersAndRoutes(facts: HistoryFacts): void {
     pagedAt: new Map(),
     reportedAt: new Map(),
     maybeStopped: new Map(),
+    maybeAtZero: new Set(),
     upSince: 0,
     containers: new Map(),
     moved: new Set(),
@@ -103,13 +106,15 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
       return;
     case 'stopping':
       seen.maybeStopped.set(e.project, e.at);
+      if (e.at_zero === true) seen.maybeAtZero.add(e.project);
       return;
     case 'changing':
       if (e.replace === 'recreate') seen.maybeSingle.add(e.project);
       return;
     case 'project': {
       const since = Math.max(seen.maybeStopped.get(e.project) ?? 0, seen.upSince);
-      if (!e.stopped && e.sent > since + LATE_MS) seen.maybeStopped.delete(e.project);
+      if (e.stopped || e.sent <= since + LATE_MS || seen.maybeAtZero.has(e.project)) return;
+      seen.maybeStopped.delete(e.project);
       return;
     }
     default:
