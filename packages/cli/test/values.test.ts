@@ -381,3 +381,36 @@ describe('lists', () => {
     expect(some.items.length).toBe(1);
   });
 });
+
+describe('devices of a job', () => {
+  const job = (...words: string[]) => who.berth(['job', ...words, '--project', 'shop']);
+  const devices = async (): Promise<unknown> =>
+    JSON.parse((await job('show', 'train', '--json')).out).devices;
+
+  test('are given with --device, and “none” removes them', async () => {
+    const given = ['--schedule', '@daily', '--device', 'nvidia.com/gpu', '--device', 'a.com/nic=2'];
+    const added = await who.berth([
+      'job',
+      'add',
+      'train',
+      '--project',
+      'shop',
+      ...given,
+      '--',
+      'train',
+    ]);
+    expect(added.code, added.err).toBe(0);
+    expect(await devices()).toEqual({ 'nvidia.com/gpu': 1, 'a.com/nic': 2 });
+    expect((await job('show', 'train')).out).toContain('nvidia.com/gpu=1, a.com/nic=2');
+    expect((await job('edit', 'train', '--retries', '1')).code).toBe(0);
+    expect(await devices()).toEqual({ 'nvidia.com/gpu': 1, 'a.com/nic': 2 });
+    expect((await job('edit', 'train', '--device', 'none')).code).toBe(0);
+    expect(await devices()).toEqual({});
+  });
+
+  test('in a wrong form are refused with the form', async () => {
+    const wrong = await job('edit', 'train', '--device', 'nvidia.com/gpu=one');
+    expect(wrong.code).not.toBe(0);
+    expect(wrong.err).toContain('--device nvidia.com/gpu=one: write KIND=COUNT or KIND');
+  });
+});

@@ -411,7 +411,9 @@ function jobTables(jobs: unknown): Record<string, unknown> | undefined {
       name,
       Object.fromEntries(
         Object.entries(fields).filter(
-          ([field, value]) => Object.hasOwn(JOB_FIELDS, field) && value !== defaults[field],
+          ([field, value]) =>
+            Object.hasOwn(JOB_FIELDS, field) &&
+            JSON.stringify(value) !== JSON.stringify(defaults[field]),
         ),
       ),
     ]),

@@ -88,9 +88,18 @@ describe('parseBerthToml', () => {
       timezone: 'Europe/Berlin',
     };
     expect(parseBerthToml(text)).toEqual({ settings: { jobs: [report] }, keys: ['jobs.report'] });
-    const stored = [{ ...JOB_DEFAULTS, ...report, next_runs: [], last_run: null }];
+    // As the API answers it.
+    const stored = structuredClone([{ ...JOB_DEFAULTS, ...report, next_runs: [], last_run: null }]);
     expect(parseBerthToml(berthToml({ jobs: stored }))).toEqual(parseBerthToml(text));
     expect(berthToml({ jobs: [] })).not.toContain('jobs');
+  });
+
+  it('reads and writes the devices of a job', () => {
+    const job = { name: 'train', schedule: '@daily', command: ['t'] };
+    const stored = [{ ...job, devices: { 'nvidia.com/gpu': 1 } }];
+    expect(parseBerthToml(berthToml({ jobs: stored }))).toMatchObject({
+      settings: { jobs: stored },
+    });
   });
 
   test.each([
