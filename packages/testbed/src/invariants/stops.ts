@@ -3,6 +3,8 @@ import { isSettled, type DeploymentState } from '@berth/wire/vocabulary';
 import { type HistoryFacts, LATE_MS } from './facts.ts';
 
 export function checkStops({ history, all, broken, reads, accepted }: HistoryFacts): void {
+  // A stop gives a release command its SIGTERM and its grace; until it ends, the deployment is open.
+  const releasing = new Set(all('command').map(({ run }) => run));
   for (const stop of all('stop_accepted'))
     for (const [id, e] of accepted) {
       if (e.project !== stop.project || e.at >= stop.sent) continue;
@@ -10,7 +12,10 @@ export function checkStops({ history, all, broken, reads, accepted }: HistoryFac
         .get(id)
         ?.find(
           (r) =>
-            r.sent > stop.at && r.state !== 'missing' && !isSettled(r.state as DeploymentState),
+            r.sent > stop.at &&
+            r.state !== 'missing' &&
+            !isSettled(r.state as DeploymentState) &&
+            !(r.state === 'built' && releasing.has(`release-${id}`)),
         );
       if (open !== undefined)
         broken(
