@@ -215,6 +215,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
   draft.set(d, { node_id: node.id, host_port });
   if (own !== undefined && needsDevices(d.settings))
     draft.plan.moveDevices = { deployment_id: d.id, from: own.id, to: node.id };
+  if (own !== undefined) volumesFollow(draft, d, own, node);
   // End unclaimed tasks of the old node: no agent polls under its name, so they would never start.
   // A task of another instance ends by its queue time, which starts that instance elsewhere.
   for (const t of draft.openTasks(d))
@@ -238,6 +239,26 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
     `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the ` +
       'route follows',
   );
+}
+
+/**
+ * Assigns the volumes to the node that reports their container: they are on the same machine. The
+ * proof that the store needs (a container that both nodes have listed) can be absent.
+ */
+function volumesFollow(
+  draft: Draft,
+  { settings }: DeploymentRecord,
+  from: Pick<NodeRecord, 'id'>,
+  to: Pick<NodeRecord, 'id' | 'hostname'>,
+): void {
+  const copy = settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
+  if (copy?.node_id !== from.id) return;
+  draft.putVolumes({
+    ...copy,
+    node_id: to.id,
+    hostname: to.hostname,
+    changed_at: draft.facts.now,
+  });
 }
 
 /** The first instance of a lost node is back: its replacement is not needed any more. */

@@ -7,6 +7,7 @@ import type { NodeFact } from '../../src/domain/deployments/facts.ts';
 import { isEmptyPlan } from '../../src/domain/deployments/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../../src/domain/platform/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
+import { copy } from './moves.ts';
 import { changeOf, facts, NOW, node, on, routeTo, SETTINGS, task } from './fixtures.ts';
 
 const seen = { id: 'c2', name: 'svc-shop', labels: {}, host_port: 32_002, state: 'running' };
@@ -40,6 +41,25 @@ describe('the container of a running deployment on another node', () => {
     });
     expect(plan.createTasks).toEqual([]);
     expect(plan.storyLines.map((e) => e.message).join()).toMatch(/new-name.*old-name/);
+  });
+  it('its volumes follow, and those on another node do not', () => {
+    const volumes = [{ name: 'data', mount_path: '/data' }];
+    const of = on.running({ settings: { ...SETTINGS, replace: 'recreate', volumes } });
+    const planFor = (node_id: string) =>
+      advance(
+        of,
+        { type: 'observed', node_id: 'n2', container: seen },
+        facts({
+          live: [of],
+          route: routeTo(of),
+          nodes: [silent(), renamed],
+          volumes: [{ ...copy, node_id }],
+        }),
+      );
+    expect(planFor('n1').volumes).toMatchObject([
+      { id: copy.id, state: 'current', node_id: 'n2', hostname: 'new-name' },
+    ]);
+    expect(planFor('n9').volumes).toEqual([]);
   });
   it('the route follows a changed port too', () => {
     expect(told({ container: { host_port: 40_000 } }).route).toMatchObject({

@@ -643,9 +643,11 @@ export async function run({
         // Other projects can have all devices.
         // A version that writes waits for its node. A machine that was renamed is another node.
         const home = nodes.find((node) => node.id === d.node_id);
+        // It followed its container, but nothing proves that its old node is the same machine.
+        const mayWrite = /has not confirmed that it stopped/.test(d.waiting ?? '');
         const waits =
           isStopFirst(d.settings) &&
-          (home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
+          (mayWrite || home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
         const canHave = isAble && !waits && !needsDevices(d.settings);
         const isPaused = (process: string): boolean =>
           rows.some(
