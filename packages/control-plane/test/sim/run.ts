@@ -843,13 +843,18 @@ export async function run({
         pushedAt > (changing?.changedAt(project) ?? -LATEST_MS) + LATEST_MS;
       if (isDue) history.record({ type: 'tip', project, commit: tip, deployed });
       const last = new Map<string, StatusRecord>();
+      // Berth drops what waits for a repository that the project does not have any more.
+      const records = await stores.deployments.getMany(items.map(({ id }) => id));
+      const dropped = new Set(
+        records.flatMap((d) => (d.settings.git_url === settings.git_url ? [] : [d.commit])),
+      );
       for (const d of items) {
         const status = await stores.commitStatuses.ofDeployment(d.id);
         if (status !== null && status.seq > (last.get(status.commit)?.seq ?? 0))
           last.set(status.commit, status);
       }
       for (const { deployment_id, commit, state, error } of last.values())
-        if (error === null)
+        if (error === null && !dropped.has(commit))
           history.record({ type: 'status_due', deployment: deployment_id, commit, state });
     }
   } finally {
