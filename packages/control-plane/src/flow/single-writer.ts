@@ -41,7 +41,7 @@ import {
   ofProject,
 } from './reported-containers.ts';
 import { mayTry } from './retry.ts';
-import { isProjectStopped, restReason } from './stop.ts';
+import { isProjectStopped, isStopping, restReason } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import { endMove } from './volumes.ts';
 
@@ -355,8 +355,9 @@ export function restartStopped(
     ? draft.instances(old).some(({ state }) => state === 'serving')
     : isReportNew && ownContainer !== undefined && !isStoppedContainer(ownContainer);
   if (servesOn) {
-    // Until its agent has noticed the loss, a lost task can still stop the container.
-    if (!isHomeCleanedUp(draft, home)) return;
+    // Until its agent has noticed the loss, a lost task can still stop the container. So can one that
+    // the node has not ended, be it of a version that has ended.
+    if (!isHomeCleanedUp(draft, home) || isStopping(draft, old)) return;
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   }
   const why = whyNotRestart(draft, stopped, removal);

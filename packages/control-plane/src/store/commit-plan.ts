@@ -356,18 +356,12 @@ async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<vo
     return;
   }
   const { project_id, stopped, published_at, servers = [], ...given } = change.set;
-  const others = tx
-    .selectFrom('routes')
-    .where('project_id', '!=', project_id)
-    .where('host_port', '=', given.host_port);
+  const others = tx.selectFrom('routes').where('project_id', '!=', project_id);
   const columns = {
     ...given,
     stopped: Number(stopped === true),
     servers: servers.length === 0 ? null : JSON.stringify(servers),
-    published_at:
-      published_at === now
-        ? await afterAll(others.where('host_ip', '=', given.host_ip), now)
-        : published_at,
+    published_at: published_at === now ? await afterAll(others, now) : published_at,
   };
   await tx
     .insertInto('routes')

@@ -684,10 +684,7 @@ async function moveRoutes(
     )
     .execute();
   if (deployments !== null && deployments.length === 0) return;
-  const others = tx
-    .selectFrom('routes')
-    .where('host_ip', '=', node.host_ip)
-    .where('node_id', '!=', node.id);
+  const others = tx.selectFrom('routes').where('node_id', '!=', node.id);
   await tx
     .updateTable('routes')
     .set({ host_ip: node.host_ip, published_at: await afterAll(others, at) })

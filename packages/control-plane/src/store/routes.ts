@@ -68,8 +68,8 @@ const healthPathOf = (settings: string): string | null =>
   (JSON.parse(settings) as Pick<ProjectSettings, 'health_path'>).health_path;
 
 /**
- * Returns the time for a route that is published now: later than the times of `others`, which have
- * the same address. If two routes have one address, only the later one is published
+ * Returns the time for a route that is published now: later than the times of `others`. If two
+ * routes have one address, be it that of a further instance, only the later one is published
  * (routing/traefik.ts), and the machine's clock might have been set back.
  */
 export async function afterAll(

@@ -33,6 +33,17 @@ const short = (rows: readonly Pick<PlacedInstance, 'number' | 'state' | 'node_na
   rows.map((row) => `${row.number} ${row.state} ${row.node_name ?? '–'}`);
 const answers = (hostname: string): Promise<unknown> =>
   world.work(addresses.get(hostname) ?? '', { host_port: 33_000, container_id: hostname });
+const ipOf = (n: number) => (n === 1 ? {} : { host_ip: `10.0.1.${n}` });
+const tasksOf = async (node_id: string): Promise<string[]> =>
+  ((await api.call('agentTasks', { query: { node_id } })).json as unknown as { id: string }[]).map(
+    ({ id }) => id,
+  );
+const complete = async (id: string, report: object): Promise<void> => {
+  const claim = await api.call('agentStart', of(id));
+  const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+  const body = { status: 'completed', ...report };
+  await api.call('agentComplete', { ...of(id), body, headers });
+};
 const serviceOf = async (name: string): Promise<unknown> => {
   const { json } = await api.call('traefikConfig', {});
   return (json as { http: { services?: Record<string, unknown> } }).http.services?.[name];
@@ -187,6 +198,35 @@ describe('a count', () => {
     expect((await scale(other, { web: 2 })).json).toMatchObject({
       stopped: true,
       processes: [{ name: 'web', count: 2 }],
+    });
+  });
+
+  it('after the clock was set back, another project gets the port that an instance of a stopped one had', async () => {
+    const shop = await createProject(api);
+    const deployment = await world.live(shop);
+    await api.call('cordonNode', of(addresses.get('node-3') ?? ''));
+    await scale(shop, { web: 2 });
+    await answers('node-2');
+    expect(short(await instances(deployment))).toContain('2 serving node-2');
+    await api.call('stopProject', of(shop));
+    api.pass(-3_600_000);
+    await register(api);
+    for (const n of [1, 2, 3])
+      await register(api, { hostname: `node-${n}`, role: 'deploy', ...CAN, ...ipOf(n) });
+    await api.call('cordonNode', of(world.home));
+    const blog = await createProject(api, { name: 'blog', domain_prefix: 'blog' });
+    const next = await deploy(api, blog);
+    await tick(api, next);
+    await world.built();
+    await tick(api, next);
+    // The engine gives it the port of the instance that was stopped.
+    const home = addresses.get('node-2') ?? '';
+    for (const task of await tasksOf(home))
+      await complete(task, { host_port: 33_000, container_id: 'blog' });
+    await api.source.refresh();
+    expect(api.source.current().collisions).toEqual([]);
+    expect(await serviceOf('blog')).toEqual({
+      loadBalancer: { servers: [{ url: 'http://10.0.1.2:33000' }] },
     });
   });
 

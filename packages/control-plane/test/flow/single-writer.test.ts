@@ -716,6 +716,22 @@ describe('a version that was stopped for one that failed', () => {
     );
     expect([plan.createTasks, changeOf(plan, 'd1').stopped_first]).toEqual([[], null]);
   });
+  it('a stop for a version that has ended since: the list from before it does not prove that the old one runs', () => {
+    const asked = old({ settings, stopped_first: 'asked' });
+    const ended = on.ended('superseded', { id: 'd9', settings });
+    const stop = task('retire', {
+      deployment_id: 'd9',
+      node_id: 'n1',
+      attempt: 2,
+      payload: { remove: [], stop: [{ deployment_id: 'd1' }] } as never,
+    });
+    const plan = advance(
+      ended,
+      { type: 'task_reported', task: stop, report: { status: 'completed', result: null } },
+      over({ live: [asked], nodes: [home(), away()], tasks: [stop] }),
+    );
+    expect(changeOf(plan, 'd1').stopped_first).not.toBeNull();
+  });
 });
 
 describe('a version that was stopped for one that failed, and whose container is gone', () => {
