@@ -7,31 +7,11 @@ import type { Client } from '@berth/wire/client';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS, type NodeRole } from '@berth/wire/vocabulary';
 import { expect, it, onTestFinished } from 'vitest';
-import type { Container } from '../../src/engine/docker.ts';
 import { createNodeIds } from '../../src/engine/node-ids.ts';
 import { createRegistration, type RegistrationDeps } from '../../src/link/registration.ts';
+import { container } from '../fake-engine.ts';
 
 const NO_LIMITS = { publishIp: undefined, defaultMemory: undefined };
-const CONTAINER: Container = {
-  id: 'c1',
-  name: 'run',
-  image: 'r/shop:1',
-  imageId: 'sha256:1',
-  labels: {},
-  state: 'running',
-  exitCode: 0,
-  oomKilled: false,
-  startedAt: null,
-  finishedAt: null,
-  memoryBytes: null,
-  cpus: null,
-  restarts: 0,
-  error: '',
-  hostPort: null,
-  fixedPort: null,
-  health: null,
-  stopSignal: '',
-};
 
 async function registered(
   role: NodeRole,
@@ -110,7 +90,7 @@ it('a builder sends neither', async () => {
 
 it('a node lists the containers of runs that have devices, without the labels of their project', async () => {
   const run = (name: string, labels: Record<string, string>) => ({
-    ...CONTAINER,
+    ...container({ hostPort: null, fixedPort: null }),
     name,
     labels: { [LABELS.run]: name, [LABELS.run_node]: 'node', [LABELS.project]: 'p', ...labels },
   });

@@ -346,41 +346,32 @@ async function removeProjectIfGone(
   });
 }
 
+/** The running deployments of these projects. */
+const runningIn = ({ kysely }: Database, ids: readonly string[]) =>
+  kysely
+    .selectFrom('deployments')
+    .where('project_id', 'in', [...ids])
+    .where('status', '=', 'running');
+
 async function runningDeploymentsOf(
   db: Database,
   ids: readonly string[],
 ): Promise<Map<string, string>> {
   if (ids.length === 0) return new Map();
-  const rows = await db.kysely
-    .selectFrom('deployments')
-    .select(['id', 'project_id'])
-    .where('project_id', 'in', [...ids])
-    .where('status', '=', 'running')
-    .execute();
+  const rows = await runningIn(db, ids).select(['id', 'project_id']).execute();
   return new Map(rows.map((row) => [row.project_id, row.id]));
 }
 
 async function servedByWeb(db: Database, ids: readonly string[]): Promise<Set<string>> {
   if (ids.length === 0) return new Set();
-  const rows = await db.kysely
-    .selectFrom('deployments')
-    .selectAll()
-    .where('project_id', 'in', [...ids])
-    .where('status', '=', 'running')
-    .execute();
+  const rows = await runningIn(db, ids).selectAll().execute();
   const deployments = rows.map(deploymentOf).filter(({ settings }) => hasWeb(settings));
   return new Set(deployments.map(({ project_id }) => project_id));
 }
 
 async function configuredOf(db: Database, ids: readonly string[]): Promise<Configured> {
   if (ids.length === 0) return new Map();
-  const rows = await db.kysely
-    .selectFrom('deployments')
-    .selectAll()
-    .where('project_id', 'in', [...ids])
-    .where('status', '=', 'running')
-    .where('config', 'is not', null)
-    .execute();
+  const rows = await runningIn(db, ids).selectAll().where('config', 'is not', null).execute();
   return new Map(
     rows
       .map(deploymentOf)

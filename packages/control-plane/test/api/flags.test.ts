@@ -16,6 +16,7 @@ import {
   register,
   type Reply,
 } from './harness.ts';
+import { newRun } from '../new-run.ts';
 
 type Table = typeof ROUTES;
 type With<F extends 'etag' | 'locked' | 'streams'> = {
@@ -87,23 +88,7 @@ const of = (id: string, more: Input = {}): Input => ({ params: { id }, ...more }
 async function run(): Promise<string> {
   const id = `run-${named().name}`;
   await api.stores.runs.create(
-    {
-      id,
-      project_id: await project(),
-      job: null,
-      trigger: 'person',
-      command: ['true'],
-      env: {},
-      scheduled_for: null,
-      timeout_seconds: 60,
-      memory_bytes: null,
-      cpus: null,
-      devices: null,
-      stdin: false,
-      retries: 0,
-      created_by: null,
-      queue_deadline_at: 1e15,
-    },
+    newRun({ id, project_id: await project(), queue_deadline_at: 1e15 }),
     Date.now(),
   );
   return id;

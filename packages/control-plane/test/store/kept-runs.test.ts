@@ -4,6 +4,7 @@
  */
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
+import { newRun } from '../new-run.ts';
 import { deploymentIn, freshPath, NOW, open, projectIn } from './fixtures.ts';
 
 const HOUR = 3_600_000;
@@ -17,26 +18,7 @@ beforeEach(async () => {
 
 /** Creates a run at a time of the machine's clock and of the uptime clock. */
 const create = (id: string, wall: number, uptime: number, job: string | null = null) =>
-  stores.runs.create(
-    {
-      id,
-      project_id: projectId,
-      job,
-      trigger: 'person',
-      command: ['true'],
-      env: {},
-      scheduled_for: null,
-      timeout_seconds: 60,
-      memory_bytes: null,
-      cpus: null,
-      devices: null,
-      retries: 0,
-      created_by: null,
-      stdin: false,
-      queue_deadline_at: uptime,
-    },
-    wall,
-  );
+  stores.runs.create(newRun({ id, project_id: projectId, job, queue_deadline_at: uptime }), wall);
 const succeed = (id: string) =>
   stores.runs.end(id, { status: 'succeeded', reason: null, error: null }, NOW);
 const ids = async (): Promise<string[]> =>

@@ -4,6 +4,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
 import type { DeviceTake } from '../../src/domain/nodes/room.ts';
 import type { AllStores } from '../../src/store/open.ts';
+import { newRun } from '../new-run.ts';
 import { commit, deploymentIn, freshPath, nodeIn, NOW, open } from './fixtures.ts';
 import { projectIn, rowsOf, runOn } from './fixtures.ts';
 
@@ -32,23 +33,7 @@ const list = (containers: object[], at: number) =>
 
 const runIn = (id: string) =>
   stores.runs.create(
-    {
-      id,
-      project_id: project.id,
-      job: null,
-      trigger: 'person',
-      command: ['true'],
-      env: {},
-      scheduled_for: null,
-      timeout_seconds: 60,
-      memory_bytes: null,
-      cpus: null,
-      devices: { [GPU]: 1 },
-      stdin: false,
-      retries: 0,
-      created_by: null,
-      queue_deadline_at: NOW + 60_000,
-    },
+    newRun({ id, project_id: project.id, devices: { [GPU]: 1 }, queue_deadline_at: NOW + 60_000 }),
     NOW,
   );
 

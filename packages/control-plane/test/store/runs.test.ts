@@ -1,6 +1,7 @@
 /** Runs whose project was deleted while a node had them: their tasks end. */
 import { beforeEach, expect, test } from 'vitest';
 import type { AllStores } from '../../src/store/open.ts';
+import { newRun } from '../new-run.ts';
 import { freshPath, NOW, nodeIn, open, projectIn, runOn } from './fixtures.ts';
 
 let path: string;
@@ -13,23 +14,7 @@ beforeEach(async () => {
   const project = await projectIn(stores, 'shop');
   const node = await nodeIn(stores);
   await stores.runs.create(
-    {
-      id: 'run-1',
-      project_id: project.id,
-      job: null,
-      trigger: 'person',
-      command: ['true'],
-      env: {},
-      scheduled_for: null,
-      timeout_seconds: 60,
-      memory_bytes: null,
-      cpus: null,
-      devices: null,
-      stdin: false,
-      retries: 0,
-      created_by: null,
-      queue_deadline_at: NOW + 60_000,
-    },
+    newRun({ id: 'run-1', project_id: project.id, queue_deadline_at: NOW + 60_000 }),
     NOW,
   );
   const payload = {
