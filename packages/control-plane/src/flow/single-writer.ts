@@ -106,6 +106,8 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   const claimedAt = work?.claimed_at ?? null;
   if (claimedAt !== null && observedAt(draft, reporter) <= claimedAt && gone === null)
     return { is: 'unknown', why: mayWrite(node) };
+  if (gone === null && isTooOld(draft, node, reporter, claimedAt))
+    return { is: 'unknown', why: mayWrite(node) };
   // The machine now reports as another node: its containers are in the list of that node.
   if (reporter !== node) return { is: 'clear' };
   // A container that exited by itself can run again: the engine or the agent can restart it. Only a
@@ -123,6 +125,35 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
     ? { is: 'runs', containers }
     : { is: 'unknown', why: mayWrite(node) };
 }
+
+/**
+ * Returns whether the list of the machine lacks a container of the running version that a task
+ * started on the node, and might be older than that container: it was sent before and arrived late.
+ * `claimedAt`: end of the node's last task that an agent had claimed.
+ */
+function isTooOld(
+  draft: Draft,
+  node: NodeFact,
+  reporter: NodeFact,
+  claimedAt: number | null,
+): boolean {
+  const running = draft.facts.live.find((o) => o.status === 'running');
+  if (running === undefined || running.stopped_first === 'stopped') return false;
+  if (isListedAfter(reporter, claimedAt)) return false;
+  const listed = ofProject(reporter, running.project_id).filter(
+    (c) => c.labels[LABELS.deployment] === running.id,
+  );
+  return [running, ...draft.instances(running), ...draft.workers(running)].some(
+    (one) =>
+      one.node_id === node.id &&
+      one.container_id !== null &&
+      !listed.some((c) => c.id === undefined || isSameContainer(one, c)),
+  );
+}
+
+/** Returns whether the node made its last list after the end of a task; null: of no task. */
+const isListedAfter = ({ observed_since }: NodeFact, endedAt: number | null): boolean =>
+  endedAt === null || (observed_since ?? Number.NEGATIVE_INFINITY) > endedAt;
 
 /**
  * Returns the reason to wait if a container that Berth does not control might write on the node, or
@@ -345,10 +376,8 @@ export function restartStopped(
   const ownContainer = ofProject(home, draft.facts.project.id).find(
     (c) => c.labels[LABELS.deployment] === old.id,
   );
-  const isReportNew =
-    !losesTask(draft, home.id) &&
-    observedAt(draft, home) >
-      (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
+  const claimedAt = draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? null;
+  const isReportNew = !losesTask(draft, home.id) && observedAt(draft, home) > (claimedAt ?? 0);
   const isGone = isReportNew && ownContainer === undefined;
   // Clear `stopped_first`: the container never stopped, or another instance takes over.
   const servesOn = isGone
@@ -358,6 +387,9 @@ export function restartStopped(
     // Until its agent has noticed the loss, a lost task can still stop the container. So can one that
     // the node has not ended, be it of a version that has ended.
     if (!isHomeCleanedUp(draft, home) || isStopping(draft, old)) return;
+    // The node reported that it stopped. A list that arrived late can be from before the stop.
+    const isStopped = asPlanned(draft, old).stopped_first === 'stopped';
+    if (isStopped && !isGone && !isListedAfter(home, claimedAt)) return;
     return draft.set(old, { stopped_first: null, ...waitingFor(null) });
   }
   const why = whyNotRestart(draft, stopped, removal);
@@ -382,6 +414,12 @@ export function restartStopped(
   );
 }
 
+/** Returns the deployment with the changes of this plan. */
+const asPlanned = ({ plan }: Draft, d: DeploymentRecord): DeploymentRecord => ({
+  ...d,
+  ...plan.changeDeployments.find((c) => c.id === d.id)?.set,
+});
+
 type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
 
 /**
@@ -390,10 +428,7 @@ type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
  */
 function stoppedVersion(draft: Draft): StoppedVersion | null {
   if (isProjectStopped(draft)) return null;
-  // Include the changes of this plan.
-  const old = draft.facts.live.find((o) =>
-    isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }),
-  );
+  const old = draft.facts.live.find((o) => isStoppedFirst(asPlanned(draft, o)));
   const home = draft.node(old?.node_id ?? null);
   return old === undefined ||
     home === undefined ||

@@ -164,7 +164,25 @@ describe('the node of the new version', () => {
     expect(tick([stopped, away()], { live: [told, next] }).createTasks).toMatchObject([
       { kind: 'deploy', node_id: 'n2' },
     ]);
-    expect(tick([home({ ...cordoned, containers: [] }), away()]).createTasks).toMatchObject([
+    const gone = home({ ...cordoned, containers: [], observed_since: NOW - 59_000 });
+    expect(tick([gone, away()]).createTasks).toMatchObject([{ kind: 'deploy', node_id: 'n2' }]);
+  });
+  it('waits if the list that lacks the old version can be from before its start', () => {
+    for (const observed_since of [null, NOW - 61_000, NOW - 60_000]) {
+      const late = home({ ...cordoned, containers: [], observed_since });
+      const plan = tick([late, away()]);
+      expect(plan.createTasks).toEqual([]);
+      expect(why(plan)).toContain('home has not confirmed that it stopped');
+    }
+  });
+  it('waits if such a list lacks a worker of the old version', () => {
+    const worker = instance({ deployment_id: 'd1', process: 'mail', number: 1, node_id: 'n3' });
+    const late = node({ id: 'n3', hostname: 'third', containers: [] });
+    const stopped = home({ ...cordoned, containers: [], observed_since: NOW - 59_000 });
+    const over = { instances: [worker], endedWork: [worked('n1'), worked('n3')] };
+    expect(tick([stopped, away(), late], over).createTasks).toEqual([]);
+    const proven = { ...late, observed_since: NOW - 59_000 };
+    expect(tick([stopped, away(), proven], over).createTasks).toMatchObject([
       { kind: 'deploy', node_id: 'n2' },
     ]);
   });
@@ -709,12 +727,17 @@ describe('a version that was stopped for one that failed', () => {
     expect(seen.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
   it('a version that never stopped is not restarted', () => {
-    const plan = advance(
-      next,
-      { type: 'cancel' },
-      over({ live: [stopped, next], nodes: [home(), away()], tasks: [] }),
-    );
+    const cancelled = (observed_since: number): Plan =>
+      advance(
+        next,
+        { type: 'cancel' },
+        over({ live: [stopped, next], nodes: [home({ observed_since }), away()], tasks: [] }),
+      );
+    const plan = cancelled(NOW - 59_000);
     expect([plan.createTasks, changeOf(plan, 'd1').stopped_first]).toEqual([[], null]);
+    // This list arrived late, and can be from before the stop.
+    const late = cancelled(NOW - 61_000);
+    expect([late.createTasks, changeOf(late, 'd1').stopped_first]).toEqual([[], undefined]);
   });
   it('a stop for a version that has ended since: the list from before it does not prove that the old one runs', () => {
     const asked = old({ settings, stopped_first: 'asked' });
