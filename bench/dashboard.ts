@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
-import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { findChromium, repositoryRoot } from '@berth/testbed/config';
 import { serveMock } from '../packages/dashboard/mock/serve.ts';
 import { buildDashboard } from '../scripts/lib/dashboard.ts';
 
@@ -15,9 +15,9 @@ const DEPLOYMENTS = 2_000;
 const GOALS = { kib: 260, paintMs: 1_000, logMs: 200, taskMs: 100 };
 
 export async function benchDashboard(): Promise<string[]> {
-  const executablePath = findProgram('chromium');
+  const executablePath = findChromium();
   if (executablePath === undefined)
-    return ['dashboard: skipped: no Chromium (Debian package chromium)'];
+    return ['dashboard: skipped: no Chromium (Debian package chromium-headless-shell)'];
   const mock = await serveMock(
     await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-bench')),
     { scenario: 'large' },

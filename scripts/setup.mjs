@@ -57,7 +57,6 @@ import {
  * @property {boolean} rsync
  * @property {boolean} outward whether builds in a private engine reach the internet
  * @property {string | undefined} traefik path
- * @property {string | undefined} chromium path
  * @property {Missing[]} missing parts that could not be installed, what they are for, and how to
  *   get them
  */
@@ -192,8 +191,6 @@ async function describe(seen, failed, options) {
     outward: seen.answers || findProgram('slirp4netns') !== undefined,
     // Set-up never fetches these; it uses them where they exist.
     traefik: named !== undefined && existsSync(named) ? named : findProgram('traefik', [toolsDir]),
-    chromium:
-      findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
     missing,
   };
 }

@@ -6,7 +6,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
-import { findProgram, repositoryRoot } from '@berth/testbed/config';
+import { findChromium, repositoryRoot } from '@berth/testbed/config';
 import { serveMock } from '../../packages/dashboard/mock/serve.ts';
 import { buildDashboard } from './dashboard.ts';
 
@@ -141,9 +141,9 @@ async function settled(page: Page): Promise<void> {
 export async function takePagePictures(
   docs: boolean,
 ): Promise<{ count: number; folder: string; findings: string[] }> {
-  const executablePath = findProgram('chromium');
+  const executablePath = findChromium();
   if (executablePath === undefined)
-    throw new Error('pictures of pages need Chromium: Debian package chromium');
+    throw new Error('pictures of pages need Chromium: Debian package chromium-headless-shell');
   const mock = await serveMock(
     await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-pictures')),
   );

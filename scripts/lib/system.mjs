@@ -131,8 +131,9 @@ export const systemParts = [
   })),
   {
     part: 'Chromium',
-    program: 'chromium',
-    package: 'chromium',
+    program: 'chromium-headless-shell',
+    package: 'chromium-headless-shell',
+    there: () => findProgram('chromium-headless-shell') ?? findProgram('chromium'),
     optional: true,
     tests: true,
     why: 'is the browser of the sign-in tests',
@@ -202,10 +203,25 @@ export async function installSystemParts(parts) {
   // Newer Debian has the client in a separate package.
   if (packages.includes('docker.io') && (await run(['apt-cache', 'show', 'docker-cli'])).ok)
     packages.push('docker-cli');
-  const install = () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
-  await step(`apt-get install ${packages.join(' ')}`, () =>
-    packages.includes('postgresql') ? withoutCluster(install) : install(),
+  const available = await availableOf(packages);
+  for (const name of packages)
+    if (!available.includes(name)) printLine(`  ${name} is in no package source of this machine`);
+  const install = () => aptGet(['install', '-y', '-qq', '--no-install-recommends', ...available]);
+  await step(`apt-get install ${available.join(' ')}`, () =>
+    available.includes('postgresql') ? withoutCluster(install) : install(),
   );
+}
+
+/** Returns the packages that the sources have: apt-get installs nothing if it does not know one. */
+async function availableOf(packages) {
+  const policy = await run(['apt-cache', 'policy', ...packages]);
+  const known = new Map(
+    [...policy.output.matchAll(/^(\S+):\n.*\n\s+Candidate: (.+)$/gm)].map(([, name, candidate]) => [
+      name,
+      candidate,
+    ]),
+  );
+  return packages.filter((name) => (known.get(name) ?? '(none)') !== '(none)');
 }
 
 /**

@@ -1,14 +1,14 @@
 /** Chromium for tests, in a network of its own: other tests change the machine's addresses. */
 import { type Browser, chromium } from 'playwright-core';
 import { startBrowserNetwork } from '@berth/testbed/browser-network';
-import { findProgram } from '@berth/testbed/config';
+import { findChromium } from '@berth/testbed/config';
 import { whyNoOwnEngine } from '@berth/testbed/engine';
 
-const executablePath = findProgram('chromium');
+const executablePath = findChromium();
 
 /** Returns why these tests cannot run here; undefined when they can. */
 export const whyNoChromium = (): string | undefined =>
-  executablePath === undefined ? 'no Chromium: Debian package chromium' : undefined;
+  executablePath === undefined ? 'no Chromium: Debian package chromium-headless-shell' : undefined;
 
 const FLAGS = [
   '--no-sandbox',
