@@ -603,6 +603,14 @@ export async function run({
       );
     }
 
+    /**
+     * Returns whether the version waits for a node whose state is unknown, for example a machine that
+     * was renamed before its first list. A person must bring it back or delete it.
+     */
+    function mayWrite(d: DeploymentRecord): boolean {
+      return /has not confirmed that it stopped/.test(d.waiting ?? '');
+    }
+
     /** Returns how many instances each running project wants, and whether they serve. */
     async function wanted(stores: AllStores): Promise<Wanted[]> {
       // A deletion can get lost with its control plane. People forget the project anyway.
@@ -644,11 +652,19 @@ export async function run({
         // A version that writes waits for its node. A machine that was renamed is another node.
         const home = nodes.find((node) => node.id === d.node_id);
         // It followed its container, but nothing proves that its old node is the same machine.
-        const mayWrite = /has not confirmed that it stopped/.test(d.waiting ?? '');
         const waits =
           isStopFirst(d.settings) &&
-          (mayWrite || home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
-        const canHave = isAble && !waits && !needsDevices(d.settings);
+          (mayWrite(d) || home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
+        // A contract-only agent reports no containers. One that started the version of an ended
+        // deployment removed the container that serves, and nothing says so.
+        const isReplaced = events.some(
+          (e) =>
+            e.type === 'container' &&
+            e.change === 'stopped' &&
+            e.cause === 'contract' &&
+            e.deployment === id,
+        );
+        const canHave = isAble && !waits && !isReplaced && !needsDevices(d.settings);
         const isPaused = (process: string): boolean =>
           rows.some(
             (row) =>
@@ -695,6 +711,11 @@ export async function run({
             });
         }
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
+      const nodes = await stores.nodes.all('deploy');
+      const newest = Math.max(...nodes.map((node) => node.last_seen_at));
+      const silent = new Set(
+        nodes.filter((node) => newest - node.last_seen_at >= LIMITS.offlineMs).map(({ id }) => id),
+      );
       const stories = await stores.deployments.events(known.map((d) => d.id));
       for (const d of known) {
         const story = stories.get(d.id) ?? [];
@@ -707,14 +728,17 @@ export async function run({
           value: story.length,
           bound: 200,
         });
-        // A version that was stopped for a failed one must serve again.
-        // Not if its data is on another node now: then a newer version must be deployed.
+        // A version that was stopped for a failed one must serve again. Not if its data is on another
+        // node now: then a newer version must be deployed.
         const data =
           d.settings.volumes.length === 0
             ? null
             : currentCopy(await stores.volumes.ofProject(d.project_id));
         const isStopped =
-          isStoppedFirst(d) && !isAtRest(d) && (data === null || data.node_id === d.node_id);
+          isStoppedFirst(d) &&
+          !isAtRest(d) &&
+          (data === null || data.node_id === d.node_id) &&
+          !(mayWrite(d) && silent.has(d.node_id ?? ''));
         history.record({
           type: 'gauge',
           name: `${d.id} is still stopped`,
