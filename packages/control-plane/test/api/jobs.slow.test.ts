@@ -1,6 +1,7 @@
 /** Jobs through the API and the loop. The clock and the agents are played by the test. */
 import { createLogger } from '@berth/kit/log';
 import type { Job } from '@berth/wire/job';
+import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import type { JobRecord } from '../../src/domain/runs/job-store.ts';
 import type { RunRecord } from '../../src/domain/runs/run-store.ts';
@@ -282,6 +283,33 @@ describe('an earlier run that has not ended', () => {
     restart();
     await round();
     expect(await statuses()).toEqual(['cancelled', 'pending']);
+  });
+
+  it('skip: of two people who start the job at once, one gets the run', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'skip' });
+    const replies = await Promise.all([api.call('runJob', named()), api.call('runJob', named())]);
+    expect(replies.map(({ status }) => status).sort()).toEqual([201, 409]);
+    expect(await statuses()).toEqual(['pending']);
+  });
+
+  it('cancel: a person who starts the job ends the earlier run', async () => {
+    await start('cancel');
+    expect((await api.call('runJob', named())).status).toBe(201);
+    expect((await statuses()).sort()).toEqual(['cancelled', 'cancelled', 'cancelled', 'pending']);
+  });
+
+  it('cancel: the earlier run goes on if the project has too many runs for the next one', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'cancel' });
+    passTo(MINUTE);
+    await round();
+    const [earlier] = await all();
+    await api.call('agentStart', { params: { id: earlier?.task_id ?? '' } });
+    for (let i = 1; i < MAX_OPEN_RUNS; i++)
+      await api.call('createRun', { params: { id: project }, body: { command: ['x'] } });
+    expect((await api.call('runJob', named())).status).toBe(429);
+    expect(await all()).toMatchObject([{ status: 'running', cancel_requested_at: null }]);
   });
 
   it('cancel: goes on when its own time comes again, because the clock was set back', async () => {
