@@ -9,6 +9,7 @@ import { jobs } from '../../src/loops/jobs.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
+import { claimRun, exited } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 let api: Api;
@@ -80,15 +81,8 @@ async function all(): Promise<RunRecord[]> {
 const statuses = async (): Promise<string[]> => (await all()).map(({ status }) => status);
 /** The agent of the node executes one run. */
 async function work(exit_code = 0): Promise<void> {
-  const { json } = await api.call('agentTasks', { query: { node_id: world.home } });
-  const task = (json as unknown as { id: string; kind: string }[]).find((t) => t.kind === 'run');
-  if (task === undefined) throw new Error('the node has no run');
-  const claim = await api.call('agentStart', { params: { id: task.id } });
-  const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-  const body = { status: 'completed', result: { exit_code, out_of_memory: false } };
-  expect((await api.call('agentComplete', { params: { id: task.id }, headers, body })).status).toBe(
-    200,
-  );
+  const { report } = await claimRun(api, world.home);
+  expect((await report(exited(exit_code))).status).toBe(200);
 }
 
 describe('refused', () => {
