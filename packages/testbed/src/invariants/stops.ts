@@ -4,7 +4,11 @@ import { type HistoryFacts, LATE_MS } from './facts.ts';
 
 export function checkStops({ history, all, broken, reads, accepted }: HistoryFacts): void {
   // A stop gives a release command its SIGTERM and its grace; until it ends, the deployment is open.
-  const releasing = new Set(all('command').map(({ run }) => run));
+  // An agent that was away had perhaps claimed the command and not started it.
+  const releasing = new Set([
+    ...all('command').map(({ run }) => run),
+    ...all('reporting').flatMap((e) => (e.kind === 'run' ? [`release-${e.deployment}`] : [])),
+  ]);
   for (const stop of all('stop_accepted'))
     for (const [id, e] of accepted) {
       if (e.project !== stop.project || e.at >= stop.sent) continue;
