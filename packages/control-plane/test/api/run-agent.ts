@@ -1,11 +1,19 @@
-/** Plays the agent of a node that executes runs. */
+/** Plays the agent of a node that executes runs, and reads the answer to the person. */
 import type { RunPayload } from '@berth/wire/run-payload';
+import { expect } from 'vitest';
 import type { Api } from './harness.ts';
 
 type OfferedRun = { id: string; kind: string; attempt: number; payload: RunPayload };
 
 export const offeredTo = async (api: Api, node: string): Promise<OfferedRun[]> =>
   (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as OfferedRun[];
+
+/** Returns the id of the run that the answer names. */
+export async function createdRun(answer: ReturnType<Api['call']>): Promise<string> {
+  const { status, text, json } = await answer;
+  expect(status, text).toBe(201);
+  return String(json['id']);
+}
 
 /** Claims the first run that the node has. @throws Error if it has none */
 export async function claimRun(api: Api, node: string) {

@@ -6,7 +6,7 @@ import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
-import { claimRun, exited, failedWith } from './run-agent.ts';
+import { claimRun, createdRun, exited, failedWith } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 const GPU = 'nvidia.com/gpu';
@@ -52,11 +52,7 @@ const reap = () => leaseReaper(parts())(new AbortController().signal);
 
 const create = (devices: object = { [GPU]: 1 }) =>
   api.call('createRun', { params: { id: project }, body: { command: ['train'], devices } });
-const created = async (devices?: object): Promise<string> => {
-  const reply = await create(devices);
-  expect(reply.status, reply.text).toBe(201);
-  return String(reply.json['id']);
-};
+const created = (devices?: object) => createdRun(create(devices));
 const get = async (id: string): Promise<Run> =>
   (await api.call('getRun', { params: { id } })).json as unknown as Run;
 const claim = (node = world.home) => claimRun(api, node);

@@ -8,6 +8,7 @@ import { createWorld, type World } from './deployed.ts';
 import { closeSockets, idOf, openAgent, openClient, type Socket, until } from './exec-sockets.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
 import { loopParts } from './loop-parts.ts';
+import { claimRun, createdRun } from './run-agent.ts';
 
 let api: Api;
 let base: string;
@@ -39,15 +40,10 @@ const get = async (id: string): Promise<Run> =>
 
 /** Starts a run, and claims its task as the agent does. */
 async function claimed(stdin = true): Promise<{ id: string; payload: RunPayload }> {
-  const { json, status, text } = await create(stdin);
-  expect(status, text).toBe(201);
+  const id = await createdRun(create(stdin));
   await round();
-  const list = await api.call('agentTasks', { query: { node_id: world.home } });
-  const task = (list.json as unknown as { id: string; kind: string; payload: RunPayload }[]).find(
-    ({ kind }) => kind === 'run',
-  );
-  await api.call('agentStart', { params: { id: task?.id ?? '' } });
-  return { id: String(json['id']), payload: task?.payload as RunPayload };
+  const { task } = await claimRun(api, world.home);
+  return { id, payload: task.payload };
 }
 
 it('passes bytes from the person of a running run to its agent, without ALLOW_EXEC', async () => {

@@ -5,7 +5,7 @@ import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf } from './harness.ts';
-import { claimRun, exited, failedWith, offeredTo } from './run-agent.ts';
+import { claimRun, createdRun, exited, failedWith, offeredTo } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 let api: Api;
@@ -39,11 +39,7 @@ const create = (body: object = { command: ['echo', 'hi'] }, as?: 'viewer') =>
     body,
     ...(as === undefined ? {} : { as }),
   });
-const created = async (body?: object): Promise<string> => {
-  const reply = await create(body);
-  expect(reply.status, reply.text).toBe(201);
-  return String(reply.json['id']);
-};
+const created = (body?: object) => createdRun(create(body));
 const get = async (id: string): Promise<Run> =>
   (await api.call('getRun', { params: { id } })).json as unknown as Run;
 const tasks = (node = world.home) => offeredTo(api, node);
