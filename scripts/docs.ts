@@ -193,10 +193,73 @@ async function settings(): Promise<string> {
     ]);
     sections.push(
       `### \`berth${name === 'cli' ? ' <noun> <verb>' : ` ${name}`}\`\n\n` +
+        `${exampleOfSettings(name, declared)}\n\n` +
         table(['variable', 'meaning', 'default'], rows),
     );
   }
   return sections.join('\n\n');
+}
+
+/** Settings that people set most often, by process. */
+const SETTINGS_EXAMPLES: Readonly<Record<string, readonly [meaning: string, lines: string[]]>> = {
+  agent: [
+    '`/etc/berth/agent-deploy.env` of a deploy node that keeps 200 GB of datasets',
+    [
+      'NODE_ROLE=deploy',
+      'CONTROL_PLANE_URL=https://berth.apps.example.org',
+      'JOIN_TOKEN_FILE=/etc/berth/secrets/agent-deploy/JOIN_TOKEN',
+      'MAX_STORAGE=200000000000',
+      'NODE_LABELS=zone=a,gpu=true',
+    ],
+  ],
+  cli: [
+    'a step of a CI pipeline',
+    [
+      'export BERTH_URL=https://berth.apps.example.org',
+      'export BERTH_TOKEN="$BERTH_TOKEN_OF_CI"',
+      'berth deploy shop --commit "$COMMIT"',
+    ],
+  ],
+  'control-plane': [
+    '`/etc/berth/control-plane.env` of one of two control planes',
+    [
+      'BASE_DOMAIN=apps.example.org',
+      'REGISTRY_ADDR=registry.apps.example.org',
+      'DATABASE_URL=postgres://berth:…@db.example.com/berth',
+      'LISTEN=10.0.0.1:8080',
+    ],
+  ],
+  gateway: [
+    '`/etc/berth/gateway.env` with an OpenID provider, for the people of one company',
+    [
+      'CONTROL_PLANE_URL=http://10.0.0.1:8080',
+      'BASE_DOMAIN=apps.example.org',
+      'OIDC_ISSUER=https://login.example.com',
+      'OIDC_CLIENT_ID=berth',
+      'ALLOWED_EMAILS=@example.com',
+    ],
+  ],
+  proxy: [
+    'the development proxy beside a control plane on the same machine',
+    ['LISTEN=127.0.0.1:8000', 'CONFIG_URL=http://127.0.0.1:8080/api/traefik/config'],
+  ],
+  relay: [
+    '`/etc/berth/relay.env` beside Traefik on another machine',
+    ['LISTEN=127.0.0.1:8082', 'CONTROL_PLANE_URL=http://10.0.0.1:8080'],
+  ],
+};
+
+/** @throws if the example names a variable that the process does not have */
+function exampleOfSettings(name: string, declared: Record<string, Setting>): string {
+  const example = SETTINGS_EXAMPLES[name];
+  if (example === undefined) throw new Error(`scripts/docs.ts has no example for ${name}`);
+  const [meaning, lines] = example;
+  for (const line of lines) {
+    const variable = /^(?:export )?([A-Z0-9_]+)=/.exec(line)?.[1]?.replace(/_FILE$/, '');
+    if (variable !== undefined && !(variable in declared))
+      throw new Error(`the example of ${name} sets ${variable}, which it does not have`);
+  }
+  return `For example, ${meaning}:\n\n\`\`\`sh\n${lines.join('\n')}\n\`\`\``;
 }
 
 /** One section for each command: its use, options and what it does. */

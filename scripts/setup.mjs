@@ -32,6 +32,7 @@ import { missingPacked, packedIsCurrent, providePacked } from './lib/packed.mjs'
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
+import { installedDeviceEngine, provideDeviceEngine } from './lib/device-engine.mjs';
 import { installedS3Server, provideS3Server } from './lib/s3-server.mjs';
 import {
   explainMissing,
@@ -63,9 +64,10 @@ import {
 
 /**
  * Installs what is missing and returns what this machine can do.
- * @param {{quiet?: boolean, system?: boolean, tests?: boolean, s3?: boolean}} [options] quiet: do
- *   not print what is missing; system: false installs no system packages; tests: install what only
- *   tests use, too; s3: build the S3 server of the tests, too
+ * @param {{quiet?: boolean, system?: boolean, tests?: boolean, s3?: boolean, devices?: boolean}}
+ *   [options] quiet: do not print what is missing; system: false installs no system packages; tests:
+ *   install what only tests use, too; s3: build the S3 server of the tests, too; devices: build an
+ *   engine with devices, too
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
@@ -110,6 +112,7 @@ function plan(seen, options) {
   if (!seen.deps || !bundleIsCurrent()) steps.push('bundle');
   if (options.tests === true && !seen.packed) steps.push('packed');
   if (options.s3 === true && !installedS3Server()) steps.push('s3');
+  if (options.devices === true && !installedDeviceEngine()) steps.push('devices');
   if (options.system !== false) {
     if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
@@ -147,6 +150,7 @@ async function provide(options) {
     pebble: providePebble,
     packed: providePacked,
     s3: provideS3Server,
+    devices: provideDeviceEngine,
   };
   for (const name of plan(seen, options)) {
     const missing = await work[name]();
@@ -197,7 +201,11 @@ async function describe(seen, failed, options) {
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
   answerHelp('setup.mjs');
-  const capabilities = await setup({ tests: true, s3: process.argv.includes('--s3') });
+  const capabilities = await setup({
+    tests: true,
+    s3: process.argv.includes('--s3'),
+    devices: process.argv.includes('--devices'),
+  });
   if (process.argv.includes('--json'))
     process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
   process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;

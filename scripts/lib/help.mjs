@@ -17,6 +17,7 @@ export const SCRIPTS = {
       'demo use',
     options: {
       '--s3': 'also builds the S3 server of the tests (needs Go)',
+      '--devices': 'also builds an engine with devices for the tests (needs Go)',
       '--json': 'prints what this machine can do as JSON',
     },
   },

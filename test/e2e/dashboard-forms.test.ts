@@ -1060,6 +1060,15 @@ describe.skipIf(whyNoChromium() !== undefined)('forms of the dashboard', () => {
     beforeEach(start);
     const needs = () => page.getByRole('table', { name: 'What needs attention' });
 
+    it('shows the commands for which a drain waits, and the devices of commands', async () => {
+      await open('/nodes/node-b');
+      await page.getByRole('link', { name: 'release command of a deployment' }).waitFor();
+      await page.getByRole('link', { name: 'run-1' }).click();
+      await page.getByText('Devices nvidia.com/gpu').waitFor();
+      await open('/projects/explorer/jobs');
+      await page.getByText('with 2 × nvidia.com/gpu').first().waitFor();
+    });
+
     it('a container that only a person can remove is named until an admin confirms that it is gone', async () => {
       await open('/');
       await needs().getByText('1 container to remove by hand: svc-minutes of minutes').waitFor();

@@ -571,6 +571,8 @@ describe.skipIf(reason !== undefined)(
         project: '/projects/shop',
         'project-logs': '/projects/shop/logs',
         'project-metrics': '/projects/shop/metrics',
+        'project-jobs': '/projects/shop/jobs',
+        'project-runs': '/projects/shop/runs',
         'project-console': '/projects/shop/console',
         'project-env': '/projects/shop/env',
         'project-data': '/projects/shop/data',

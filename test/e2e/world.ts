@@ -44,6 +44,8 @@ export type WorldOptions = {
   agents?: (engine: Engine) => Agents | Promise<Agents>;
   /** A private engine without images, of which nothing is kept (needs root). */
   freshEngine?: true;
+  /** Devices of the engine (engine-handle.ts); needs `freshEngine`. */
+  devices?: Readonly<Record<string, string>>;
   /**
    * A separate registry, which a test may kill. The default registry keeps the images of earlier
    * runs, so base layers are pushed once.
@@ -69,7 +71,12 @@ export async function startWorld(options: WorldOptions): Promise<World> {
   };
   try {
     const fresh = options.freshEngine === true;
-    const engine = await startEngine({ dir: join(toolsDir, 'testbed'), private: fresh, fresh });
+    const engine = await startEngine({
+      dir: join(toolsDir, 'testbed'),
+      private: fresh,
+      fresh,
+      ...(options.devices === undefined ? {} : { devices: options.devices }),
+    });
     stops.push(() => engine.stop());
     await ensureBaseImages(engine, options.images ?? ['busybox:stable']);
     const registry = await startRegistry({

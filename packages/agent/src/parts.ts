@@ -220,6 +220,7 @@ export async function createParts(
       list: listRuns(engine.docker, engine.ids),
       prepare: data?.prepare ?? null,
       secretFiles: engine.secretFiles,
+      onDevicesFree: wakeRegistration,
       log,
     }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),

@@ -40,7 +40,10 @@ const ofReport: Partial<Run> = {
 const notRun = { started_at: null, node_id: null, node_name: null, attempt: 0 };
 
 export const runsOf = (project: string): Run[] => [
-  run('run-1', project, 'running', { deployment_id: 'dep-explorer-14' }),
+  run('run-1', project, 'running', {
+    deployment_id: 'dep-explorer-14',
+    devices: { 'nvidia.com/gpu': 1 },
+  }),
   run('run-2', project, 'failed', {
     exit_code: 3,
     error: { code: 'command_failed', message: 'the command ended with exit code 3' },
@@ -64,7 +67,7 @@ export const jobsOf = (project: string): Job[] => {
     timeout_seconds: 3_600,
     memory_bytes: null,
     cpus: null,
-    devices: {},
+    devices: { 'nvidia.com/gpu': 2 },
     retries: 0,
     next_runs: [inFuture(86_400), inFuture(691_200), inFuture(1_296_000)],
     last_run: runsOf(project)[2] ?? null,

@@ -250,6 +250,16 @@ function usual(): Kept {
     }),
     node('node-b', {
       devices: { gpu: ['0', '1'] },
+      commands: [
+        {
+          ...{ project_id: 'p-explorer', project: 'explorer', run_id: 'run-1' },
+          ...{ deployment_id: 'dep-explorer-14', timeout_seconds: 3_600 },
+        },
+        {
+          ...{ project_id: 'p-reports', project: 'reports', run_id: null },
+          ...{ deployment_id: 'dep-reports-5', timeout_seconds: 600 },
+        },
+      ],
       labels: { zone: 'b', disk: 'nvme', gpu: 'l40s' },
       admin_labels: { zone: 'b' },
       free_storage: 90 * GB,

@@ -76,6 +76,17 @@ export function findTraefik(): string | undefined {
 }
 
 /**
+ * Returns the folder of an engine that knows devices (scripts/lib/device-engine.mjs); undefined when
+ * there is none.
+ */
+export function deviceEngine(): string | undefined {
+  const folder = join(toolsDir, 'device-engine');
+  return ['dockerd', 'runc'].every((program) => existsSync(join(folder, program)))
+    ? folder
+    : undefined;
+}
+
+/**
  * Returns the path of Chromium; undefined when there is none. The shell without a window needs a
  * quarter less CPU time for the same tests (docs/testbed.md).
  */

@@ -79,6 +79,11 @@ export interface EngineOptions {
   readonly name?: string;
   /** true: start without images and keep nothing. */
   readonly fresh?: boolean;
+  /**
+   * Devices of the engine, of the kind `berth.example/toy`: name and file of this machine, such as
+   * `{ a: '/dev/null' }`. Needs `fresh` and deviceEngine().
+   */
+  readonly devices?: Readonly<Record<string, string>>;
   /** Switch into which a private engine is plugged; left out: its own cable to this machine. */
   readonly network?: Switch;
 }

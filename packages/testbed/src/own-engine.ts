@@ -1,11 +1,11 @@
 // A private container engine in separate namespaces (namespace.ts). Its images and build cache stay
 // in `dir` between runs. Everything that runs in it ends with this process, however this process
 // ends.
-import { mkdtemp, readdir, rm, rmdir, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { cableNetwork, runs } from './cable.ts';
-import { searchPath } from './config.ts';
+import { deviceEngine, searchPath } from './config.ts';
 import { writeDockerConfig } from './docker-config.ts';
 import { describeEngine, type Engine, engineAnswers, type EngineOptions } from './engine-handle.ts';
 import { endPredecessor, noteHolder, preferredNetwork, takeHome } from './engine-home.ts';
@@ -58,7 +58,8 @@ export async function startOwnEngine(options: EngineOptions): Promise<Engine> {
 
     await writeFile(namespace.inside(daemonConfig), '{}\n');
     const host = `unix://${join(runDir, 'engine.sock')}`;
-    const argv = daemonArgv({ namespace, host, home: home.dir, cgroup });
+    const devices = await layDevices(home.dir, options.devices);
+    const argv = daemonArgv({ namespace, host, home: home.dir, cgroup, devices });
     const start = () => startDaemon(namespace.enter(), argv, host, join(home.dir, 'dockerd.log'));
     let daemon = await start();
     undo.push(() => (home.temporary ? daemon.stop(0) : stopDaemon(daemon, namespace)));
@@ -148,18 +149,60 @@ async function undoAll(undo: (() => Promise<void>)[]): Promise<void> {
  */
 const daemonConfig = '/run/berth/daemon.json';
 
+/** Engine that knows devices, and the folder of its CDI files. */
+type DeviceEngine = { programs: string; cdi: string };
+
+/** Writes the CDI file of the devices. @throws Error without an engine that knows devices */
+async function layDevices(
+  home: string,
+  devices: EngineOptions['devices'],
+): Promise<DeviceEngine | undefined> {
+  if (devices === undefined) return undefined;
+  const programs = deviceEngine();
+  if (programs === undefined) throw new Error('no engine with devices: npm run setup -- --devices');
+  const cdi = join(home, 'cdi');
+  await mkdir(cdi, { recursive: true });
+  const file = {
+    cdiVersion: '0.6.0',
+    kind: 'berth.example/toy',
+    devices: Object.entries(devices).map(([name, hostPath]) => ({
+      name,
+      containerEdits: {
+        env: [`TOY_${name}=1`],
+        deviceNodes: [{ path: `/dev/toy-${name}`, hostPath }],
+      },
+    })),
+  };
+  await writeFile(join(cdi, 'toy.json'), JSON.stringify(file));
+  return { programs, cdi };
+}
+
+/**
+ * Returns the settings of an engine with devices. Its runc is built without seccomp, which needs a
+ * library of the system, and no docker-proxy of its version is here.
+ */
+const deviceSettings = ({ cdi }: DeviceEngine): string[] => [
+  '--cdi-spec-dir',
+  cdi,
+  '--seccomp-profile',
+  'unconfined',
+  '--userland-proxy=false',
+];
+
 function daemonArgv(at: {
   namespace: Namespace;
   host: string;
   home: string;
   cgroup: string;
+  devices: DeviceEngine | undefined;
 }): Argv {
   const nameServer = at.namespace.outward ? ['--dns', slirpNameServer] : [];
+  const programs = at.devices === undefined ? [] : [at.devices.programs];
   // env: nsenter runs in the namespace's environment, and dockerd finds containerd and iptables on
   // PATH.
   return [
     'env',
-    `PATH=${searchPath().join(':')}`,
+    `PATH=${[...programs, ...searchPath()].join(':')}`,
     // BuildKit would clip the output of a step that prints more than 200 KiB in a second.
     'BUILDKIT_STEP_LOG_MAX_SPEED=1000000000',
     'BUILDKIT_STEP_LOG_MAX_SIZE=1000000000',
@@ -183,6 +226,7 @@ function daemonArgv(at: {
     '--insecure-registry',
     cableNetwork,
     ...nameServer,
+    ...(at.devices === undefined ? [] : deviceSettings(at.devices)),
     // A container's log must not fill the disk of a machine on which somebody tries Berth.
     '--log-opt',
     'max-size=10m',

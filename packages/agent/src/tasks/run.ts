@@ -336,14 +336,13 @@ async function untilStopped(
   let isLate = false;
   // A command that ended while its agent was away needs no stop: its own times judge it.
   const hasEnded = started?.state === 'exited' && started.finishedAt !== null;
-  const timer = setTimeout(
-    () => {
-      if (hasEnded) return;
-      isLate = true;
-      stop(`the time limit of ${timeout_seconds} s has passed`);
-    },
-    Math.min(MAX_TIMER_MS, Math.max(0, remainingMs)),
-  );
+  const onLate = (): void => {
+    isLate = true;
+    stop(`the time limit of ${timeout_seconds} s has passed`);
+  };
+  const timer = hasEnded
+    ? undefined
+    : setTimeout(onLate, Math.min(MAX_TIMER_MS, Math.max(0, remainingMs)));
   try {
     return { container: await untilEnded(deps, id, context, leaving.signal), isLate };
   } finally {

@@ -479,10 +479,25 @@ const sweepOf = (over: Partial<SweepRunsDeps> = {}) =>
     secretFiles: deps().secretFiles,
     marks,
     inUse: createRefCounts(),
+    onDevicesFree: () => undefined,
     log: silentLogger(),
     ...over,
   });
 
+test('a registration says at once that the devices of a removed command are free', async () => {
+  const labels = { 'berth.run': 'old', 'berth.run_node': 'node-1' };
+  const states: number[] = [];
+  const sweep = sweepOf({ onDevicesFree: () => states.push(engine.containers.size) });
+  engine.put({ id: 'old', state: 'exited', labels });
+  sweep.listed([]);
+  await sweep.stop();
+  expect(states).toEqual([]);
+  engine.put({ id: 'gpu', state: 'exited', labels: { ...labels, 'berth.devices': 'toy=0' } });
+  const again = sweepOf({ onDevicesFree: () => states.push(engine.containers.size) });
+  again.listed([]);
+  await again.stop();
+  expect(states).toEqual([0]);
+});
 test.each([
   ['its own', { 'berth.run_grace': '45' }, 45],
   ['the default one of an earlier version', {}, 10],

@@ -4,20 +4,23 @@ import { failPoint } from '@berth/kit/fail-point';
 import { MAX_JOBS } from '@berth/wire/job';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/platform/errors.ts';
+import { overlapReason } from '../domain/runs/due-runs.ts';
 import { movesTimes, type NewFileJobs, refuseOfFile } from '../domain/runs/file-jobs.ts';
 import {
+  type BegunRun,
   type DueJob,
   type DueRun,
   type FailingRun,
   type JobRecord,
+  type JobRun,
   type JobStore,
   NEXT_BEGAN,
 } from '../domain/runs/job-store.ts';
 import type { RunRecord } from '../domain/runs/run-store.ts';
 import type { Database } from './engine/database.ts';
-import type { Row, Tx } from './engine/tables.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
 import { decodeRow, encodeColumns, type Encoded } from './rows/columns.ts';
-import { cancelOpenRun, newRunRecord, runOf } from './runs.ts';
+import { cancelOpenRun, insertRun, lockRuns, newRunRecord, runOf } from './runs.ts';
 
 const ENCODED: Encoded<JobRecord> = { command: 'json', devices: 'json', enabled: 'flag' };
 const jobOf = (row: Row<'jobs'>): JobRecord => decodeRow<JobRecord>(row, ENCODED);
@@ -36,7 +39,8 @@ export function createJobStore(db: Database): JobStore {
     change: (projectId, name, set) => changeJob(db, projectId, name, set),
     delete: (projectId, name) => deleteJob(db, projectId, name),
     enabled: () => enabledJobs(db),
-    openRuns: (projectId, name) => openRunsOf(db, projectId, name),
+    openRuns: (projectId, name) => openRunsOf(db.kysely, projectId, name),
+    begin: (run, overlap, now) => beginRun(db, run, overlap, now),
     lastRuns: (projectId) => lastRunsOf(db, projectId),
     due: (job, times, plan, now) => recordDue(db, { job, times, plan }, now),
     failing: () => failingRuns(db),
@@ -196,12 +200,8 @@ async function enabledJobs({ kysely }: Database): Promise<JobRecord[]> {
   return rows.map(jobOf);
 }
 
-async function openRunsOf(
-  { kysely }: Database,
-  projectId: string,
-  name: string,
-): Promise<RunRecord[]> {
-  const rows = await kysely
+async function openRunsOf(db: Db | Tx, projectId: string, name: string): Promise<RunRecord[]> {
+  const rows = await db
     .selectFrom('runs')
     .selectAll()
     .where('project_id', '=', projectId)
@@ -212,6 +212,27 @@ async function openRunsOf(
     .orderBy('id')
     .execute();
   return rows.map(runOf);
+}
+
+function beginRun(
+  db: Database,
+  run: JobRun,
+  overlap: JobRecord['overlap'],
+  now: number,
+): Promise<BegunRun> {
+  return db.write(async (tx) => {
+    await lockRuns(db, tx, run.project_id);
+    const open = await openRunsOf(tx, run.project_id, run.job);
+    const reason = overlapReason(overlap, open);
+    if (reason !== null) throw new DomainError('wrong_state', reason);
+    const cancelled: RunRecord[] = [];
+    if (overlap === 'cancel')
+      for (const { id } of open) {
+        const earlier = await cancelOpenRun(tx, id, NEXT_BEGAN, now);
+        if (earlier !== null) cancelled.push(earlier);
+      }
+    return { run: await insertRun(tx, run, now), cancelled };
+  });
 }
 
 async function lastRunsOf(

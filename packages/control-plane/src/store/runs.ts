@@ -111,23 +111,32 @@ export const newRunRecord = (run: NewRun, now: number): RunRecord => ({
 
 function createRun(db: Database, run: NewRun, now: number): Promise<RunRecord> {
   return db.write(async (tx) => {
-    await db.capabilities.lockName(tx, `runs:${run.project_id}`);
-    const { open } = await tx
-      .selectFrom('runs')
-      .select((eb) => eb.fn.countAll<number>().as('open'))
-      .where('project_id', '=', run.project_id)
-      .where('ended_at', 'is', null)
-      .executeTakeFirstOrThrow();
-    if (open >= MAX_OPEN_RUNS)
-      throw new DomainError(
-        'too_many_requests',
-        `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one ` +
-          '(berth runs list, berth runs cancel ID)',
-      );
-    const record = newRunRecord(run, now);
-    await tx.insertInto('runs').values(encodeColumns(record)).execute();
-    return record;
+    await lockRuns(db, tx, run.project_id);
+    return insertRun(tx, run, now);
   });
+}
+
+/** Requests for runs of one project are handled one after the other. */
+export const lockRuns = (db: Database, tx: Tx, projectId: string): Promise<void> =>
+  db.capabilities.lockName(tx, `runs:${projectId}`);
+
+/** Throws too_many_requests if the project has MAX_OPEN_RUNS open runs. Call lockRuns before it. */
+export async function insertRun(tx: Tx, run: NewRun, now: number): Promise<RunRecord> {
+  const { open } = await tx
+    .selectFrom('runs')
+    .select((eb) => eb.fn.countAll<number>().as('open'))
+    .where('project_id', '=', run.project_id)
+    .where('ended_at', 'is', null)
+    .executeTakeFirstOrThrow();
+  if (open >= MAX_OPEN_RUNS)
+    throw new DomainError(
+      'too_many_requests',
+      `the project has ${MAX_OPEN_RUNS} runs that have not ended; wait for one or cancel one ` +
+        '(berth runs list, berth runs cancel ID)',
+    );
+  const record = newRunRecord(run, now);
+  await tx.insertInto('runs').values(encodeColumns(record)).execute();
+  return record;
 }
 
 async function projectOfRun(db: Database, id: string): Promise<Guarded | null> {

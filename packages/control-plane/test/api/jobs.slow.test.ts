@@ -1,6 +1,7 @@
 /** Jobs through the API and the loop. The clock and the agents are played by the test. */
 import { createLogger } from '@berth/kit/log';
 import type { Job } from '@berth/wire/job';
+import { MAX_OPEN_RUNS } from '@berth/wire/run';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import type { JobRecord } from '../../src/domain/runs/job-store.ts';
 import type { RunRecord } from '../../src/domain/runs/run-store.ts';
@@ -8,6 +9,7 @@ import { jobs } from '../../src/loops/jobs.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
+import { claimRun, exited } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 let api: Api;
@@ -79,15 +81,8 @@ async function all(): Promise<RunRecord[]> {
 const statuses = async (): Promise<string[]> => (await all()).map(({ status }) => status);
 /** The agent of the node executes one run. */
 async function work(exit_code = 0): Promise<void> {
-  const { json } = await api.call('agentTasks', { query: { node_id: world.home } });
-  const task = (json as unknown as { id: string; kind: string }[]).find((t) => t.kind === 'run');
-  if (task === undefined) throw new Error('the node has no run');
-  const claim = await api.call('agentStart', { params: { id: task.id } });
-  const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-  const body = { status: 'completed', result: { exit_code, out_of_memory: false } };
-  expect((await api.call('agentComplete', { params: { id: task.id }, headers, body })).status).toBe(
-    200,
-  );
+  const { report } = await claimRun(api, world.home);
+  expect((await report(exited(exit_code))).status).toBe(200);
 }
 
 describe('refused', () => {
@@ -282,6 +277,33 @@ describe('an earlier run that has not ended', () => {
     restart();
     await round();
     expect(await statuses()).toEqual(['cancelled', 'pending']);
+  });
+
+  it('skip: of two people who start the job at once, one gets the run', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'skip' });
+    const replies = await Promise.all([api.call('runJob', named()), api.call('runJob', named())]);
+    expect(replies.map(({ status }) => status).sort()).toEqual([201, 409]);
+    expect(await statuses()).toEqual(['pending']);
+  });
+
+  it('cancel: a person who starts the job ends the earlier run', async () => {
+    await start('cancel');
+    expect((await api.call('runJob', named())).status).toBe(201);
+    expect((await statuses()).sort()).toEqual(['cancelled', 'cancelled', 'cancelled', 'pending']);
+  });
+
+  it('cancel: the earlier run goes on if the project has too many runs for the next one', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'cancel' });
+    passTo(MINUTE);
+    await round();
+    const [earlier] = await all();
+    await api.call('agentStart', { params: { id: earlier?.task_id ?? '' } });
+    for (let i = 1; i < MAX_OPEN_RUNS; i++)
+      await api.call('createRun', { params: { id: project }, body: { command: ['x'] } });
+    expect((await api.call('runJob', named())).status).toBe(429);
+    expect(await all()).toMatchObject([{ status: 'running', cancel_requested_at: null }]);
   });
 
   it('cancel: goes on when its own time comes again, because the clock was set back', async () => {

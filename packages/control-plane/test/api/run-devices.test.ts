@@ -1,12 +1,12 @@
 /** Devices of runs through the API and the loop. The agents of the nodes are played by the test. */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Run } from '@berth/wire/run';
-import type { RunPayload } from '@berth/wire/run-payload';
 import { beforeEach, describe, expect, it, test } from 'vitest';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
+import { claimRun, exited, failedWith } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 const GPU = 'nvidia.com/gpu';
@@ -59,26 +59,7 @@ const created = async (devices?: object): Promise<string> => {
 };
 const get = async (id: string): Promise<Run> =>
   (await api.call('getRun', { params: { id } })).json as unknown as Run;
-type Offered = { id: string; kind: string; payload: RunPayload };
-async function claim(node = world.home) {
-  const { json: all } = await api.call('agentTasks', { query: { node_id: node } });
-  const [task] = (all as unknown as Offered[]).filter(({ kind }) => kind === 'run');
-  if (task === undefined) throw new Error('the node has no run');
-  const { json } = await api.call('agentStart', { params: { id: task.id } });
-  const headers = { 'x-lease-token': String(json['lease_token']) };
-  return {
-    payload: task.payload,
-    end: (body: object) => api.call('agentComplete', { params: { id: task.id }, headers, body }),
-  };
-}
-const exited = (exit_code: number) => ({
-  status: 'completed',
-  result: { exit_code, out_of_memory: false },
-});
-const failedWith = (code: string) => ({
-  status: 'failed',
-  result: { error: { code, message: `it was ${code}` } },
-});
+const claim = (node = world.home) => claimRun(api, node);
 const started = async (id: string): Promise<boolean> => (await get(id)).attempt === 1;
 /** The first run has the only device, and the second one waits for it. */
 async function two() {
@@ -94,7 +75,7 @@ async function two() {
 it('a run gets the devices that it asks for, and no other run has them meanwhile', async () => {
   const { first, second, agent } = await two();
   expect(await get(first)).toMatchObject({ devices: { [GPU]: 1 }, status: 'running' });
-  expect(agent.payload.devices).toEqual([`${GPU}=0`]);
+  expect(agent.task.payload.devices).toEqual([`${GPU}=0`]);
   expect((await get(second)).reason).toBe(
     `no node can take the run: node-1 has too few free devices ${GPU}; ${GPU}=0 is held by run ` +
       first,
@@ -102,7 +83,7 @@ it('a run gets the devices that it asks for, and no other run has them meanwhile
   const without = await created({});
   await round();
   expect(await started(without), 'a run without devices').toBe(true);
-  await agent.end(exited(0));
+  await agent.report(exited(0));
   await round();
   expect(await started(second)).toBe(true);
 });
@@ -131,7 +112,7 @@ describe('the device is free at once', () => {
     ['the time limit', failedWith('command_timeout')],
   ])('after %s', async (_, body) => {
     const { second, agent } = await two();
-    await agent.end(body);
+    await agent.report(body);
     await round();
     expect(await started(second)).toBe(true);
   });
@@ -141,7 +122,7 @@ describe('the device is free at once', () => {
     await api.call('cancelRun', { params: { id: first } });
     await round();
     expect(await started(second)).toBe(false);
-    await agent.end(failedWith('cancelled'));
+    await agent.report(failedWith('cancelled'));
     await round();
     expect(await started(second)).toBe(true);
   });
@@ -174,7 +155,7 @@ describe('the device is free when its node has listed its containers without the
     'after the report %s',
     async (code) => {
       const { first, second, agent } = await two();
-      await agent.end(failedWith(code));
+      await agent.report(failedWith(code));
       await round();
       expect(await started(second), 'the container may run').toBe(false);
       pass(1_000);
@@ -215,7 +196,7 @@ describe('the device is free when its node has listed its containers without the
     const agent = await claim();
     await api.call('deleteProject', { params: { id: project } });
     await round();
-    await agent.end(failedWith('cancelled'));
+    await agent.report(failedWith('cancelled'));
     expect((await api.stores.runs.get(first)).status).toBe('cancelled');
     project = rival;
     const second = await created();

@@ -1,11 +1,11 @@
 /** Runs through the API and the loop. The agents of the nodes are played by the test. */
 import { MAX_OPEN_RUNS, type Run } from '@berth/wire/run';
-import type { RunPayload } from '@berth/wire/run-payload';
 import { beforeEach, describe, expect, it, test } from 'vitest';
 import { leaseReaper } from '../../src/loops/lease-reaper.ts';
 import { runs } from '../../src/loops/runs.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, register, rulesOf } from './harness.ts';
+import { claimRun, exited, failedWith, offeredTo } from './run-agent.ts';
 import { loopParts } from './loop-parts.ts';
 
 let api: Api;
@@ -46,30 +46,8 @@ const created = async (body?: object): Promise<string> => {
 };
 const get = async (id: string): Promise<Run> =>
   (await api.call('getRun', { params: { id } })).json as unknown as Run;
-type Offered = { id: string; kind: string; attempt: number; payload: RunPayload };
-const tasks = async (node = world.home) =>
-  (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as Offered[];
-async function claim(node = world.home) {
-  const [task] = (await tasks(node)).filter(({ kind }) => kind === 'run');
-  if (task === undefined) throw new Error('the node has no run');
-  const { json } = await api.call('agentStart', { params: { id: task.id } });
-  const headers = { 'x-lease-token': String(json['lease_token']) };
-  return {
-    task,
-    json,
-    log: (lines: object[], first = 0) =>
-      api.call('agentLogs', { params: { id: task.id }, headers, body: { first, lines } }),
-    report: (body: object) => api.call('agentComplete', { params: { id: task.id }, headers, body }),
-  };
-}
-const exited = (exit_code: number, out_of_memory = false) => ({
-  status: 'completed',
-  result: { exit_code, out_of_memory },
-});
-const failedWith = (code: string) => ({
-  status: 'failed',
-  result: { error: { code, message: `it was ${code}` } },
-});
+const tasks = (node = world.home) => offeredTo(api, node);
+const claim = (node = world.home) => claimRun(api, node);
 
 describe('refused', () => {
   test.each([

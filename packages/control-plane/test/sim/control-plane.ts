@@ -549,6 +549,10 @@ export function createControlPlane(deps: {
           for (const run of planned.runs) tell(run, run.not?.status ?? null);
           return jobs.due(job, times, planned, now);
         },
+        begin(run, overlap, now) {
+          tell(run, null);
+          return jobs.begin(run, overlap, now);
+        },
       },
       runs: {
         ...runs,

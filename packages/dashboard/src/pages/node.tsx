@@ -16,6 +16,7 @@ import { Facts } from '../ui/data.tsx';
 import { Columns, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
+import { NodeCommands } from './node/commands.tsx';
 import { Containers } from './node/containers.tsx';
 import { CachedDatasets, DiskPanel, NodeVolumes } from './node/disk.tsx';
 import { DrainPanel } from './node/drain.tsx';
@@ -104,6 +105,7 @@ function LoadedNode({ node }: { node: Node }) {
       <ToRemoveByHand node={node} />
       <DiskPanel node={node} disk={disk} />
       {node.role === 'deploy' && <NodeInstances node={node} />}
+      <NodeCommands node={node} />
       <Containers node={node} />
       <Columns most={2}>
         <CachedDatasets node={node} />

@@ -133,6 +133,10 @@ const RunFacts = ({ run }: { run: Run }) => (
         run.exit_code === null ? null : ['Exit code', String(run.exit_code)],
         run.attempt < 2 ? null : ['Attempt', String(run.attempt)],
         ['Time limit', durationText(run.timeout_seconds * 1_000)],
+        ...Object.entries(run.devices).map(([kind, count]): [string, string] => [
+          `Devices ${kind}`,
+          String(count),
+        ]),
       ]}
     />
   </Panel>

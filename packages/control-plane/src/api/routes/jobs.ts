@@ -9,15 +9,9 @@ import type { Changes } from '../../domain/platform/changes.ts';
 import { DomainError } from '../../domain/platform/errors.ts';
 import type { UptimeClock } from '../../domain/platform/uptime.ts';
 import type { ProjectStore } from '../../domain/projects/project-store.ts';
-import { overlapReason, runOfJob } from '../../domain/runs/due-runs.ts';
+import { runOfJob } from '../../domain/runs/due-runs.ts';
 import { refuseOfFile } from '../../domain/runs/file-jobs.ts';
-import {
-  type JobRecord,
-  type JobSettings,
-  type JobStore,
-  NEXT_BEGAN,
-} from '../../domain/runs/job-store.ts';
-import type { RunRecord, RunStore } from '../../domain/runs/run-store.ts';
+import type { JobRecord, JobSettings, JobStore } from '../../domain/runs/job-store.ts';
 import { nextTimes, type Schedule, scheduleOf, zonedTime } from '@berth/wire/schedule';
 import type { Call, Define } from '../define.ts';
 import { time } from '../views.ts';
@@ -25,7 +19,6 @@ import { checkDevices, runViews } from './runs.ts';
 
 export type Deps = {
   jobs: JobStore;
-  runs: Pick<RunStore, 'cancel' | 'create'>;
   projects: Pick<ProjectStore, 'get' | 'runningDeployments'>;
   nodes: Pick<NodeStore, 'all' | 'getMany'>;
   limits: Limits;
@@ -123,26 +116,14 @@ async function runJob(deps: Deps, { params, user }: Call<'runJob'>): Promise<Run
         `if it is stopped: berth start ${project.name}`,
     );
   await checkDevices(deps, job.devices);
-  const open = await deps.jobs.openRuns(project.id, job.name);
-  const reason = overlapReason(job.overlap, open);
-  if (reason !== null) throw new DomainError('wrong_state', reason);
-  if (job.overlap === 'cancel') await cancelAll(deps, open);
   const deadline = (await deps.uptime.now()).at + deps.limits.queueMs;
   const run = runOfJob(job, { id: randomUUID(), scheduledFor: null, by: user.email, deadline });
-  const created = await deps.runs.create(run, deps.now());
+  const begun = await deps.jobs.begin(run, job.overlap, deps.now());
+  for (const { id, node_id } of begun.cancelled)
+    deps.changes.notify(`logs:${id}`, ...(node_id === null ? [] : [`node:${node_id}` as const]));
   deps.changes.notify('work');
-  const [shown] = await runViews(deps, [created]);
+  const [shown] = await runViews(deps, [begun.run]);
   return shown as Run;
-}
-
-async function cancelAll({ runs, changes, now }: Deps, open: readonly RunRecord[]): Promise<void> {
-  for (const { id } of open) {
-    const { node_id } = await runs.cancel(id, NEXT_BEGAN, now()).catch((error: unknown) => {
-      if (error instanceof DomainError && error.code === 'wrong_state') return { node_id: null };
-      throw error;
-    });
-    changes.notify(`logs:${id}`, ...(node_id === null ? [] : [`node:${node_id}` as const]));
-  }
 }
 
 async function views(deps: Deps, projectId: string): Promise<Job[]> {

@@ -3,7 +3,7 @@
  * record that says why not. Pure.
  */
 import type { DeviceCounts } from '@berth/wire/machine';
-import type { JobRecord, DueRun } from './job-store.ts';
+import type { DueRun, JobRecord, JobRun } from './job-store.ts';
 import type { NewRun, RunRecord } from './run-store.ts';
 import type { Schedule } from '@berth/wire/schedule';
 
@@ -90,7 +90,7 @@ export const runOfJob = (
     by: string | null;
     deadline: number;
   },
-): NewRun => ({
+): JobRun => ({
   id,
   project_id: job.project_id,
   job: job.name,

@@ -55,6 +55,11 @@ export type DueJob = Pick<JobRecord, 'project_id' | 'name' | 'schedule' | 'timez
 /** A failed run, with the name of its project. */
 export type FailingRun = RunRecord & { project: string };
 
+/** A run of a job. */
+export type JobRun = NewRun & { job: string };
+/** `cancelled`: the earlier runs, whose nodes stop them. */
+export type BegunRun = { run: RunRecord; cancelled: readonly RunRecord[] };
+
 export type JobStore = {
   /** Throws name_taken, too_many_requests (MAX_JOBS). */
   create(job: JobRecord): Promise<void>;
@@ -73,6 +78,11 @@ export type JobStore = {
   enabled(): Promise<JobRecord[]>;
   /** Returns the runs of the job that have not ended, oldest first. */
   openRuns(projectId: string, name: string): Promise<RunRecord[]>;
+  /**
+   * Creates a run that a person asked for, and cancels the earlier ones if `overlap` says so, in one
+   * transaction. Throws wrong_state if `overlap` refuses it, too_many_requests.
+   */
+  begin(run: JobRun, overlap: JobRecord['overlap'], now: number): Promise<BegunRun>;
   /** Returns the newest run of each job of the project, by name. */
   lastRuns(projectId: string): Promise<Map<string, RunRecord>>;
   /**

@@ -64,7 +64,19 @@ const COLUMNS: Cell<Job>[] = [
       </>
     ),
   },
-  { head: 'Command', cell: ({ command }) => <Code>{commandText(command)}</Code> },
+  {
+    head: 'Command',
+    cell: ({ command, devices }) => (
+      <>
+        <Code>{commandText(command)}</Code>
+        {Object.entries(devices).map(([kind, count]) => (
+          <Text key={kind} size="xs" tone="quiet">
+            {`with ${count} × ${kind}`}
+          </Text>
+        ))}
+      </>
+    ),
+  },
   {
     head: 'Last run',
     cell: ({ last_run }) =>
