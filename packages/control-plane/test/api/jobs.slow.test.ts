@@ -283,7 +283,7 @@ describe('an earlier run that has not ended', () => {
     await world.live(project);
     await minutely({ overlap: 'skip' });
     const replies = await Promise.all([api.call('runJob', named()), api.call('runJob', named())]);
-    expect(replies.map(({ status }) => status).sort()).toEqual([201, 409]);
+    expect(replies.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([201, 409]);
     expect(await statuses()).toEqual(['pending']);
   });
 
