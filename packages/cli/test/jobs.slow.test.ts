@@ -1,10 +1,10 @@
 /** Commands for jobs, runs and processes: what they say about a wrong name, and when a change holds. */
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
 import { createProject, register } from '../../control-plane/test/api/harness.ts';
 import { loopParts } from '../../control-plane/test/api/loop-parts.ts';
 import { runs } from '@berth/control-plane/loops/runs';
-import { type Person, serveOnce, signedIn } from './support.ts';
+import { losesAnswers, type Person, serveOnce, signedIn } from './support.ts';
 
 const served = serveOnce();
 let who: Person;
@@ -16,7 +16,12 @@ beforeAll(async () => {
   await world.live(await createProject(served.api));
 }, 60_000);
 
-const berth = (line: string) => who.berth([...line.split(' '), '--project', 'shop']);
+const words = (line: string): string[] => {
+  const [given = '', command] = line.split(' -- ');
+  const rest = command === undefined ? [] : ['--', ...command.split(' ')];
+  return [...given.split(' '), '--project', 'shop', ...rest];
+};
+const berth = (line: string) => who.berth(words(line));
 
 describe('a job that does not exist', () => {
   test('each command names those that exist', async () => {
@@ -41,6 +46,25 @@ describe('a job that does not exist', () => {
     expect((await berth('job runs report')).out).toMatch(/^run +status/);
   });
 });
+
+test.each(['run --detach -- true', 'job run once --detach'])(
+  'berth %s: a control plane that dies before its answer has one run of it',
+  async (line) => {
+    if (line.startsWith('job'))
+      expect((await berth('job add once --schedule @daily --overlap queue -- true')).err).toBe('');
+    const listed = async (): Promise<string[]> =>
+      JSON.parse((await berth('runs list --json')).out).items.map(({ id }: { id: string }) => id);
+    const before = await listed();
+    const way = await losesAnswers(served.url, /\/runs?$/);
+    onTestFinished(() => way.close());
+    const other = await signedIn(way.url);
+    const { code, out, err } = await other.berth(words(line));
+    expect({ code, lost: way.lost() }, err).toEqual({ code: 0, lost: 1 });
+    const after = await listed();
+    expect(after).toHaveLength(before.length + 1);
+    expect(after).toContain(out.split('\n')[0]);
+  },
+);
 
 test('a run that does not exist: the next step is the list', async () => {
   for (const verb of ['show', 'logs', 'cancel']) {

@@ -2,7 +2,10 @@
  * The real control plane in this process, on a port of loopback, and the command line with its own
  * home, folder and terminal.
  */
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, request as requestTo } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -115,4 +118,39 @@ export async function signedIn(url: string): Promise<Person> {
   });
   if (code !== 0) throw new Error(err);
   return who;
+}
+
+/**
+ * Serves `url` at another address. The answer to the first POST whose path matches is lost: the
+ * connection ends when the control plane has handled the request.
+ */
+export async function losesAnswers(
+  url: string,
+  path: RegExp,
+): Promise<{ url: string; lost(): number; close(): void }> {
+  let lost = 0;
+  const server = createServer((request, response) => {
+    const { method = 'GET', headers } = request;
+    const forwarded = requestTo(new URL(request.url ?? '/', url), { method, headers }, (answer) => {
+      if (method === 'POST' && lost === 0 && path.test(request.url ?? '')) {
+        lost += 1;
+        answer.resume();
+        return void answer.on('end', () => request.socket.destroy());
+      }
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(response);
+    });
+    forwarded.on('error', () => request.socket.destroy());
+    request.pipe(forwarded);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${port}`,
+    lost: () => lost,
+    close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
 }

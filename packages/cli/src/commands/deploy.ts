@@ -1,6 +1,6 @@
 /** Commands that bring a version live: deploy, rollback, cancel, deployment list|show|watch. */
 import { defined } from '@berth/kit/defined';
-import { isAway, refused } from '../problem.ts';
+import { refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import { hasWeb, isScaledToZero, type Project } from '@berth/wire/project';
 import { whyNot } from '@berth/wire/can';
@@ -11,6 +11,7 @@ import { projectToDeploy } from '../project/new-project.ts';
 import { differences, readRepository } from '../project/git.ts';
 import { allPages } from '../project/pages.ts';
 import { howToScaleUp } from '../project/rest.ts';
+import { sendOnce } from '../send-once.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
@@ -53,7 +54,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
       const body = {
         ...defined({ commit, note }),
       };
-      const created = await request(cli, (headers) =>
+      const created = await sendOnce(cli, (headers) =>
         cli.client().call('createDeployment', { params: { id: project.id }, body, headers }),
       );
       await finish(cli, project, created, options['detach'] === true);
@@ -72,7 +73,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     async run(cli, [named], options) {
       const project = await cli.project(named);
       const body = await rollbackBody(cli, project, textOf(options, 'to'));
-      const created = await request(cli, (headers) =>
+      const created = await sendOnce(cli, (headers) =>
         cli.client().call('rollback', { params: { id: project.id }, body, headers }),
       );
       cli.say(await targetText(cli, created));
@@ -203,21 +204,6 @@ export const deploymentTable = (
           of: (d) => d.error?.code ?? d.note ?? d.commit_message?.split('\n')[0] ?? '',
         },
       ]);
-
-/** Sends a request that creates a deployment. The idempotency key makes a retry safe. */
-export async function request(
-  cli: Cli,
-  send: (headers: Record<string, string>) => Promise<Deployment>,
-): Promise<Deployment> {
-  const headers = { 'idempotency-key': crypto.randomUUID() };
-  try {
-    return await send(headers);
-  } catch (error) {
-    if (!isAway(error)) throw error;
-    await cli.io.sleep(1_000);
-    return send(headers);
-  }
-}
 
 export async function finish(
   cli: Cli,

@@ -7,6 +7,7 @@ import type { Cli } from '../cli.ts';
 import { type Column, record, safe, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { usage } from '../problem.ts';
+import { sendOnce } from '../send-once.ts';
 import { argument, type Command, type Option, type Options } from './command.ts';
 import {
   bytes,
@@ -154,7 +155,10 @@ export const JOB_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['runJob', 'runLogs', 'getRun', 'cancelRun', 'getProject'],
     async run(cli, args, { detach }) {
-      const run = await cli.client().call('runJob', { params: await jobIn(cli, args) });
+      const params = await jobIn(cli, args);
+      const run = await sendOnce(cli, (headers) =>
+        cli.client().call('runJob', { params, headers }),
+      );
       if (detach === true) return cli.print(run, () => run.id);
       await finish(cli, run);
     },

@@ -4,8 +4,9 @@ import { type Project, restsAtZero } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { refused } from '../problem.ts';
 import { howToStart } from '../project/rest.ts';
+import { sendOnce } from '../send-once.ts';
 import type { Command } from './command.ts';
-import { DETACH, finish, PROJECT_ARGUMENT, request } from './deploy.ts';
+import { DETACH, finish, PROJECT_ARGUMENT } from './deploy.ts';
 
 export const LIFECYCLE_COMMANDS: readonly Command[] = [
   {
@@ -61,7 +62,7 @@ async function again(
 ): Promise<void> {
   const project = await cli.project(named);
   refuse(project, action);
-  const created = await request(cli, (headers) =>
+  const created = await sendOnce(cli, (headers) =>
     cli.client().call(`${action}Project`, { params: { id: project.id }, headers }),
   );
   await finish(cli, project, created, detach);

@@ -10,6 +10,7 @@ import { type Column, record, safe, table } from '../output/text.ts';
 import { ago, parseBytes, seconds } from '../output/units.ts';
 import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
+import { sendOnce } from '../send-once.ts';
 import { readStream } from '../sse.ts';
 import { argument, type Command, type Option, type Options } from './command.ts';
 import { cpuCount, positive } from './number.ts';
@@ -80,7 +81,9 @@ export const RUN_COMMANDS: readonly Command[] = [
           stdin: stdin ? true : undefined,
         }),
       };
-      const run = await cli.client().call('createRun', { params: { id: project.id }, body });
+      const run = await sendOnce(cli, (headers) =>
+        cli.client().call('createRun', { params: { id: project.id }, body, headers }),
+      );
       if (isDetached)
         return cli.print(run, () => `${run.id}\nfollow it with: berth runs logs ${run.id} -f`);
       await finish(cli, run, stdin ? createRunInput(cli, run.id) : null);
