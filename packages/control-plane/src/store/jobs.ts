@@ -262,6 +262,7 @@ async function recordDue(
   now: number,
 ): Promise<boolean> {
   const isRecorded = await db.write(async (tx) => {
+    if (!(await isStillPlan(db, tx, job, plan.open))) return false;
     const moved = await tx
       .updateTable('jobs')
       .set({ next_at: times.next })
@@ -283,6 +284,18 @@ async function recordDue(
   });
   if (isRecorded) await failPoint('jobs.due.after');
   return isRecorded;
+}
+
+/** Returns whether no other run of the job began, for example because a person started one. */
+async function isStillPlan(
+  db: Database,
+  tx: Tx,
+  { project_id, name }: DueJob,
+  planned: readonly string[] | undefined,
+): Promise<boolean> {
+  if (planned === undefined) return true;
+  await lockRuns(db, tx, project_id);
+  return (await openRunsOf(tx, project_id, name)).every(({ id }) => planned.includes(id));
 }
 
 /** Returns false if the time has a run already. */

@@ -287,6 +287,30 @@ describe('an earlier run that has not ended', () => {
     expect(await statuses()).toEqual(['pending']);
   });
 
+  it('skip: of a person and a time at the same moment, one begins', async () => {
+    await world.live(project);
+    await minutely({ overlap: 'skip' });
+    const { jobs: store } = api.stores;
+    let isFirst = true;
+    planes[0] = jobs({
+      ...parts(),
+      jobs: {
+        ...store,
+        async openRuns(...of) {
+          const open = await store.openRuns(...of);
+          if (isFirst) expect((await api.call('runJob', named())).status).toBe(201);
+          isFirst = false;
+          return open;
+        },
+      },
+    });
+    passTo(MINUTE);
+    await round();
+    expect(await statuses()).toEqual(['pending']);
+    await round();
+    expect((await statuses()).sort()).toEqual(['pending', 'skipped']);
+  });
+
   it('cancel: a person who starts the job ends the earlier run', async () => {
     await start('cancel');
     expect((await api.call('runJob', named())).status).toBe(201);

@@ -24,6 +24,8 @@ export type DuePlan = {
   runs: DueRun[];
   /** Ids of the earlier runs to cancel. */
   cancel: string[];
+  /** Ids of the runs that had not ended. With another one, the plan is not valid. */
+  open: readonly string[];
 };
 
 /** Returns the plan of a job whose next time has passed. `newRun` makes the run of a time. */
@@ -36,11 +38,12 @@ export function planDue(
   const times = schedule.between(job.next_at ?? now, now, MAX_RECORDED);
   const newest = times.at(-1);
   const missed = times.slice(0, -1).map((time) => ({ ...newRun(time), not: LATE }));
-  const plan: DuePlan = { next: schedule.next(now), runs: missed, cancel: [] };
+  const ids = open.map(({ id }) => id);
+  const plan: DuePlan = { next: schedule.next(now), runs: missed, cancel: [], open: ids };
   if (newest === undefined) return plan;
   const run = newRun(newest);
   const not = now - newest > LATE_MS ? LATE : whyNot(job, open, blocked);
-  if (not === null && job.overlap === 'cancel') plan.cancel = open.map(({ id }) => id);
+  if (not === null && job.overlap === 'cancel') plan.cancel = ids;
   plan.runs.push({ ...run, not });
   return plan;
 }

@@ -88,12 +88,13 @@ export type JobStore = {
   /**
    * Records the runs of a job and moves its next time, if that is still `from` and the schedule is
    * still that of `job`: one control plane does this for each time. A time that has a run already
-   * gets no second one. The earlier runs `cancel` end if a new one begins.
+   * gets no second one. The earlier runs `cancel` end if a new one begins. Does nothing if a run
+   * that is not in `open` has begun meanwhile: the job is due again.
    */
   due(
     job: DueJob,
     times: { from: number | null; next: number | null },
-    plan: { runs: readonly DueRun[]; cancel: readonly string[] },
+    plan: { runs: readonly DueRun[]; cancel: readonly string[]; open?: readonly string[] },
     now: number,
   ): Promise<boolean>;
   /**
