@@ -4,16 +4,23 @@
  */
 import { execFile, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { repositoryRoot } from '@berth/testbed/config';
+import { service, type Service } from '@berth/testbed/platform';
+import { freePort } from '@berth/testbed/ports';
+import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { waitFor } from '@berth/testbed/wait';
 import { isOpenRun, type Run } from '@berth/wire/run';
+import { type Balancer, startBalancer } from './balancer.ts';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
 const BERTH = join(repositoryRoot, 'bin', 'berth');
 const reason = await whyNot('built-in');
+/** Only two control planes need it; without it, this file uses SQLite. */
+const whyOne = whyNoPostgres();
 type Result = { code: number | null; out: string; err: string };
 
 describe.skipIf(reason !== undefined)(
@@ -22,8 +29,16 @@ describe.skipIf(reason !== undefined)(
     let world: World;
     let project: { id: string };
     let token: string;
+    let pg: Postgres | undefined;
+    let ofBoth: Record<string, string> = {};
+    let state: string;
     beforeAll(async () => {
-      world = await startWorld({ proxy: 'built-in' });
+      state = await mkdtemp(join(tmpdir(), 'berth-runs-'));
+      if (whyOne === undefined) {
+        pg = await startPostgres();
+        ofBoth = { DATABASE_URL: await pg.createDatabase('berth'), STATE_DIR: state };
+      }
+      world = await startWorld({ proxy: 'built-in', env: ofBoth });
       const { berth, git } = world;
       const { url } = await git.createRepo('shop', pageApp(1, ['STOPSIGNAL SIGKILL']));
       project = await berth.createProject({
@@ -52,19 +67,23 @@ describe.skipIf(reason !== undefined)(
       ).token;
       await mkdir(join(world.dir, 'home'), { recursive: true });
     }, 240_000);
-    afterAll(() => world?.stop());
+    afterAll(async () => {
+      await world?.stop();
+      await pg?.stop();
+      await rm(state, { recursive: true, force: true });
+    });
 
-    const env = (): NodeJS.ProcessEnv => ({
+    const env = (url = world.berth.url): NodeJS.ProcessEnv => ({
       PATH: process.env['PATH'],
       HOME: join(world.dir, 'home'),
-      BERTH_URL: world.berth.url,
+      BERTH_URL: url,
       BERTH_TOKEN: token,
     });
-    const berthChild = (args: string[], onEnd: (result: Result) => void) => {
+    const berthChild = (args: string[], onEnd: (result: Result) => void, url?: string) => {
       const child = execFile(
         process.execPath,
         [BERTH, 'run', '-p', 'shop', ...args],
-        { cwd: world.dir, env: env() },
+        { cwd: world.dir, env: env(url) },
         (_, out, err) => onEnd({ code: child.exitCode, out, err }),
       );
       return child;
@@ -299,6 +318,89 @@ describe.skipIf(reason !== undefined)(
         expect((await world.berth.get('shop')).status).toBe(200);
       });
     });
+
+    describe.skipIf(whyOne !== undefined)(
+      `the standard input through two control planes${whyOne === undefined ? '' : ` (${whyOne})`}`,
+      () => {
+        let second: Service;
+        let ports: number[];
+        let inTurn: Balancer;
+        beforeAll(async () => {
+          const { berth, registry, dir } = world;
+          ports = [Number(new URL(berth.url).port), await freePort()];
+          const address = `127.0.0.1:${ports[1]}`;
+          const ready = `http://${address}/readyz`;
+          second = service('control-plane-2', dir, ready, ['control-plane'], {
+            LISTEN: address,
+            BASE_DOMAIN: berth.baseDomain,
+            PUBLIC_URL: berth.publicUrl,
+            AGENT_SECRET: berth.agentSecret,
+            ADMIN_EMAILS: berth.admin.email,
+            ADMIN_PASSWORD: berth.admin.password,
+            REGISTRY_ADDR: registry.address,
+            REGISTRY_USER: registry.user ?? '',
+            REGISTRY_PASSWORD: registry.password ?? '',
+            PROXY_PROBE_URLS: `http://127.0.0.1:${berth.entry.port}`,
+            FAILOVER_AFTER: 'none',
+            ...ofBoth,
+          });
+          await second.start();
+          inTurn = await startBalancer(ports, 'in turn');
+          await node().stop();
+          await node().start({ CONTROL_PLANE_URL: inTurn.url });
+        });
+        afterAll(async () => {
+          await node().stop();
+          await node().start();
+          inTurn.stop();
+          await second.stop();
+        });
+        const node = (): Service => {
+          const found = world.berth.agents['node-1'];
+          if (found === undefined) throw new Error('no agent node-1');
+          return found;
+        };
+
+        it('reaches the command, whichever control plane a request reaches', async () => {
+          const catOf = (text: string): Promise<Result> =>
+            new Promise((resolve) => {
+              berthChild(['--', 'cat'], resolve, inTurn.url).stdin?.end(text);
+            });
+          for (const text of ['hello\n', 'hello again\n'])
+            expect(await catOf(text)).toMatchObject({ code: 0, out: text });
+        });
+
+        it('ends when the control plane of the person is killed: the person hears it, and the run ends', async () => {
+          const front = await startBalancer(ports, 'first');
+          try {
+            const script = 'head -c 5; echo; wc -c; echo goes on';
+            const isEnded = Promise.withResolvers<Result>();
+            const child = berthChild(['--', 'sh', '-c', script], isEnded.resolve, front.url);
+            child.stdin?.on('error', () => undefined);
+            child.stdin?.write('12345');
+            let seen = '';
+            child.stdout?.on('data', (text: string) => (seen += text));
+            await waitFor('the command has its input', async () => seen.includes('12345'), {
+              deadlineMs: 30_000,
+            });
+            await world.berth.controlPlane.crash();
+            const result = await isEnded.promise;
+            expect(result.out).toBe('12345\n0\ngoes on\n');
+            expect(result.err).toContain('the command succeeded, but its input was cut off');
+            expect(result.code).toBe(1);
+          } finally {
+            await world.berth.controlPlane.start();
+            front.stop();
+          }
+          const { items } = await world.berth.api.call('projectRuns', {
+            params: project,
+            query: { limit: 1 },
+          });
+          expect(items[0]).toMatchObject({ status: 'succeeded', attempt: 1 });
+          await waitFor('the container is removed', async () => (await containers()).length === 0);
+        });
+      },
+    );
 
     it('a run of a deleted project leaves no container', async () => {
       const run = await start('echo started; sleep 600');

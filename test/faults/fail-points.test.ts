@@ -32,9 +32,9 @@ describe.skipIf(reason !== undefined)(
 
     // A row fails when its process does not reach the point: so the suite kills at every point of
     // the table.
-    it.each(rows.map((point) => [point.name, point] as const))(
-      '%s',
-      (_, point) => dieAt(stage, point),
+    it.each(rows.map((point) => [point.name, point.during, point] as const))(
+      '%s (%s)',
+      (_, _during, point) => dieAt(stage, point),
       180_000,
     );
   },

@@ -518,6 +518,29 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
   },
 
   /**
+   * Deploys a version whose release command adds a line to a volume. The old version serves while
+   * the process is dead, the command runs once, and the new version goes live.
+   */
+  async release(stage, point) {
+    const { project, addLine, lines } = await projectWithLines(stage);
+    const { api, get } = stage.world.berth;
+    await api.call('patchProject', {
+      params: { id: project.id },
+      body: { release_command: addLine },
+    });
+    const starts = async (): Promise<string> => (await get(project.name, '/starts')).body;
+    await stage.arm(point);
+    const asked = await stage.deploy(project, { ...startsApp, version: '2' });
+    await stage.died(point);
+    expect(await starts()).toBe('start\n');
+    await stage.unarm(point.process);
+    await running(stage, asked);
+    expect(await starts()).toBe('start\nstart\n');
+    expect(await lines()).toBe(1);
+    await remove(stage, project);
+  },
+
+  /**
    * The first time of a job: it has one run, and an earlier run ends, because the job says so
    * (overlap: cancel).
    */

@@ -26,7 +26,8 @@ export type Scenario =
   | 'clean-up'
   | 'volume move'
   | 'run'
-  | 'job';
+  | 'job'
+  | 'release';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -42,6 +43,8 @@ const upgrade = of('control-plane', 'upgrade');
 const command = of('node', 'run');
 const ofRun = of('control-plane', 'run');
 const ofJob = of('control-plane', 'job');
+const ofRelease = of('control-plane', 'release');
+const release = of('node', 'release');
 
 /**
  * Fail points of a commit, named after the last line that it adds to the deployment's story;
@@ -178,6 +181,15 @@ export const FAIL_POINTS: readonly Point[] = [
   ),
   ofJob('jobs.due.before', 'the run of a time, and the next time: written, not committed'),
   ofJob('jobs.due.after', 'the run of a time, and the next time: committed, nobody notified'),
+
+  // ── the report of a release command: the agent's points have the names of those of a run ─────────────────────────────
+  ofRelease('report.before.run', 'a report has arrived and is not stored yet'),
+  ofRelease(
+    'report.after.run',
+    'the new version may start, the agent got no answer: it sends the same report again',
+  ),
+  release('agent.report.before.run', 'the release command has ended, its end is not reported'),
+  release('agent.report.after.run', 'the end of the release command is reported'),
 
   // ── clean-up of the registry ─────────────────────────────────────────────────────────────────────────────────────────
   of('control-plane', 'clean-up')(

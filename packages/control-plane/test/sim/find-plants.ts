@@ -65,6 +65,9 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'marks in memory': ['runs-once'],
   'missed times forgotten': ['no-silent-gap'],
   'release command not awaited': ['release-serves'],
+  'no page without web': ['page-without-web'],
+  'web of the version before stays': ['page-without-web'],
+  'page before the processes': ['started-first'],
 };
 
 /** Bugs that the first seeds find, in a few seconds. */
@@ -76,6 +79,8 @@ export const QUICK_PLANTS: readonly (keyof typeof FOUND_BY)[] = [
   'stop without its page',
   'stop leaves deployments',
   'terminal state overwritten',
+  'no page without web',
+  'page before the processes',
 ];
 
 /** The bug shows only after one rare fault, or in some runs. */
@@ -107,6 +112,9 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'marks in memory': { jobs: 1 },
   'missed times forgotten': { jobs: 1 },
   'release command not awaited': { jobs: 1 },
+  'no page without web': { withoutWeb: 1 },
+  'web of the version before stays': { withoutWeb: 1 },
+  'page before the processes': { withoutWeb: 1 },
 };
 
 /**
@@ -127,7 +135,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'second writer': 16,
   'a node handed over': 28,
   'deadlines by the machine’s clock': 12,
-  'lease check off': 38,
+  'lease check off': 26,
   'retire before route': 17,
   'repeated delivery accepted': 2,
   'sent status forgotten': 3,
@@ -143,6 +151,9 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'missing volume given up': 40,
   'marks in memory': 5,
   'runs without leases': 45,
+  'no page without web': 6,
+  'web of the version before stays': 14,
+  'page before the processes': 44,
 };
 
 /**

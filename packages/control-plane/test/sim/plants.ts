@@ -2,7 +2,7 @@
  * Bugs planted at the seams, to prove that the checker finds them (plants.slow.test.ts). Each is a
  * mistake that a change of the control plane could make; `none` is the unchanged control plane.
  */
-import type { Process } from '@berth/wire/project';
+import { hasWeb, type Process } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { BuiltConfig, ConfigSource } from '../../src/domain/routes/configuration.ts';
@@ -11,6 +11,7 @@ import type { Plan } from '../../src/domain/deployments/plan.ts';
 import type { MoveWitness } from '../../src/domain/data/volume-copy.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import type { Driver } from '../../src/flow/driver.ts';
+import { instanceOfTask } from '../../src/flow/instances.ts';
 import type { FailoverWatch } from '../../src/domain/nodes/failover-watch.ts';
 import type { World } from './world.ts';
 
@@ -773,6 +774,60 @@ export const PLANTS = {
         };
       }),
   },
+
+  /** Takes the page away when a version without `web` is live, as if it needed none. */
+  'no page without web': {
+    ...NONE,
+    stores: (stores) =>
+      withoutWebLive(stores, (plan, isSwitch) =>
+        isSwitch ? { ...plan, route: { remove: { project_id: plan.project.id } } } : plan,
+      ),
+  },
+
+  /** Leaves the container of `web` when a version without `web` takes over. */
+  'web of the version before stays': {
+    ...NONE,
+    stores: (stores) =>
+      withoutWebLive(stores, (plan) => ({
+        ...plan,
+        createTasks: plan.createTasks.filter(
+          (task) =>
+            task.kind !== 'retire' ||
+            task.payload.remove.some((one) => one.instance_id !== undefined),
+        ),
+      })),
+  },
+
+  /** Publishes a version without `web` when the first of its processes has started. */
+  'page before the processes': {
+    ...NONE,
+    stores: (stores, world) =>
+      withFacts(stores, (facts) => {
+        const reported = reportedInstances(world);
+        const isEarly = (id: string): boolean =>
+          facts.live.some(
+            (d) =>
+              d.id === id &&
+              d.status === 'deploying' &&
+              d.route_published_at === null &&
+              !hasWeb(d.settings),
+          );
+        const instances = facts.instances?.map((one) =>
+          one.state === 'starting' && !reported.has(one.id) && isEarly(one.deployment_id)
+            ? { ...one, state: 'serving' as const }
+            : one,
+        );
+        return instances === undefined ? facts : { ...facts, instances };
+      }),
+    driver: (driver, stores, world) => ({
+      ...driver,
+      async report(id, token, report) {
+        const instance = instanceOfTask(await stores.tasks.get(id));
+        if (instance !== null) reportedInstances(world).add(instance);
+        return driver.report(id, token, report);
+      },
+    }),
+  },
 } as const satisfies Record<string, Plant>;
 export type PlantName = keyof typeof PLANTS;
 
@@ -783,6 +838,27 @@ const isOfStop = ({ reason }: { reason: string }): boolean => reason === 'the pr
 const withCommit = (stores: AllStores, change: (plan: Plan) => Plan): AllStores => ({
   ...stores,
   flow: { ...stores.flow, commit: (plan) => stores.flow.commit(change(plan)) },
+});
+
+/** Changes the plans of projects whose version without `web` runs, or goes live by the plan. */
+const withoutWebLive = (
+  stores: AllStores,
+  change: (plan: Plan, isSwitch: boolean) => Plan,
+): AllStores => ({
+  ...stores,
+  flow: {
+    ...stores.flow,
+    async commit(plan) {
+      const { live } = await stores.flow.facts(plan.project.id);
+      const goesLive = ({ id }: DeploymentRecord): boolean =>
+        plan.changeDeployments.some((c) => c.id === id && c.set.status === 'running');
+      const runs = live.filter((d) => d.status === 'running' || goesLive(d));
+      const isWithoutWeb = runs.some(
+        (d) => !hasWeb(d.settings) && (goesLive(d) || runs.length < 2),
+      );
+      return stores.flow.commit(isWithoutWeb ? change(plan, runs.some(goesLive)) : plan);
+    },
+  },
 });
 
 /** Ends the address of a node, so that it is another one for each project. */
@@ -812,6 +888,14 @@ function machineTimes(world: World): MachineTimes {
   };
   timesByWorld.set(world, times);
   return times;
+}
+
+/** Instances of which an agent has reported the start. */
+const reportedByWorld = new WeakMap<World, Set<string>>();
+function reportedInstances(world: World): Set<string> {
+  const ids = reportedByWorld.get(world) ?? new Set<string>();
+  reportedByWorld.set(world, ids);
+  return ids;
 }
 
 /** Ids of deliveries that the forge repeated. */
