@@ -25,8 +25,9 @@ export type Receiver = {
   onEof?(): void;
 };
 export type Connection = {
-  /** Resolves when more data may be sent. */
+  /** Sends the bytes after those of earlier calls. Resolves when more data may be sent. */
   send(bytes: Uint8Array): Promise<void>;
+  /** Sends `eof` after all bytes, and other messages at once. */
   tell(message: ClientMessage): void;
   /** Resolves after all data has been taken. Rejects with CliError if the connection broke. */
   ended: Promise<EndMessage>;
@@ -137,20 +138,28 @@ function speak(socket: WebSocket, receiver: Receiver): Connection {
   // The caller may wait for it only later.
   ended.catch(() => undefined);
   socket.resume();
+  async function sendParts(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += EXEC_CHUNK) {
+      const part = bytes.subarray(at, at + EXEC_CHUNK);
+      while (unconfirmed + part.length > EXEC_WINDOW && socket.readyState === socket.OPEN)
+        await new Promise<void>((resolve) => (onTaken = resolve));
+      if (socket.readyState !== socket.OPEN) return;
+      unconfirmed += part.length;
+      socket.send(execFrame(EXEC_CHANNELS.stdin, part));
+    }
+  }
+  /** The bytes of all calls of `send`, in their order. */
+  let sent: Promise<void> = Promise.resolve();
+  const post = (message: ClientMessage): void => {
+    if (socket.readyState === socket.OPEN) socket.send(JSON.stringify(message));
+  };
   return {
     ended,
-    async send(bytes) {
-      for (let at = 0; at < bytes.length; at += EXEC_CHUNK) {
-        const part = bytes.subarray(at, at + EXEC_CHUNK);
-        while (unconfirmed + part.length > EXEC_WINDOW && socket.readyState === socket.OPEN)
-          await new Promise<void>((resolve) => (onTaken = resolve));
-        if (socket.readyState !== socket.OPEN) return;
-        unconfirmed += part.length;
-        socket.send(execFrame(EXEC_CHANNELS.stdin, part));
-      }
-    },
+    send: (bytes) => (sent = sent.then(() => sendParts(bytes))),
     tell(message) {
-      if (socket.readyState === socket.OPEN) socket.send(JSON.stringify(message));
+      // A stream can end while its last bytes wait for the agent.
+      if (message.type === 'eof') void sent.then(() => post(message));
+      else post(message);
     },
     close: () => socket.close(1000),
   };

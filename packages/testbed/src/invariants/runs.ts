@@ -50,6 +50,7 @@ function checkReleases({ all, broken }: HistoryFacts): void {
   const commands = all('command');
   const containers = all('container');
   const stops = all('stopping');
+  const ends = all('moved').filter(({ to }) => to === 'retired');
   for (const start of commands.filter((e) => isStart(e) && e.run.startsWith(RELEASE))) {
     const deployment = start.run.slice(RELEASE.length);
     const ended = commands.find((e) => e.container === start.container && e.change === 'ended');
@@ -74,6 +75,8 @@ function checkReleases({ all, broken }: HistoryFacts): void {
         e.for_next === true &&
         e.at > start.at &&
         e.at < until &&
+        // A version that another one replaced before the command began can end later.
+        !ends.some((m) => m.deployment === e.deployment && m.at <= start.at) &&
         // A person who stops the project ends its release command too.
         !stops.some((s) => s.project === e.project && s.at <= e.at && s.at > start.at - LATE_MS),
     );
