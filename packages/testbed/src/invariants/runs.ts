@@ -50,6 +50,7 @@ function checkReleases({ all, broken }: HistoryFacts): void {
   const commands = all('command');
   const containers = all('container');
   const stops = all('stopping');
+  const scales = all('scaling');
   const ends = all('moved').filter(({ to }) => to === 'retired');
   for (const start of commands.filter((e) => isStart(e) && e.run.startsWith(RELEASE))) {
     const deployment = start.run.slice(RELEASE.length);
@@ -77,6 +78,8 @@ function checkReleases({ all, broken }: HistoryFacts): void {
         e.at < until &&
         // A version that another one replaced before the command began can end later.
         !ends.some((m) => m.deployment === e.deployment && m.at <= start.at) &&
+        // At count 0 a version proves that it answers, and is stopped.
+        scales.findLast((s) => s.project === e.project && s.at <= e.at)?.count !== 0 &&
         // A person who stops the project ends its release command too.
         !stops.some((s) => s.project === e.project && s.at <= e.at && s.at > start.at - LATE_MS),
     );
