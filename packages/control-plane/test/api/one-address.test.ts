@@ -16,9 +16,11 @@ beforeEach(async () => {
 afterEach(() => api.close());
 
 type Reported = Record<string, unknown>;
+/** Prefixes of the projects: a container with another name would have drifted. */
+const prefixes = new Map<string, string>();
 const box = (project: string, deployment: string, node: string, more: object = {}): Reported => ({
   id: `c-${deployment}`,
-  name: `svc-${project}`,
+  name: `svc-${prefixes.get(project) ?? project}`,
   host_port: 32_768,
   state: 'running',
   labels: {
@@ -75,12 +77,17 @@ async function live(project: string, home: string, host_ip: string, port: number
   await work(home, {});
   return id;
 }
-const blogProject = (): Promise<string> =>
-  createProject(api, {
-    name: 'blog',
-    domain_prefix: 'blog',
-    git_url: 'https://git.example.com/blog.git',
+async function named(prefix: string): Promise<string> {
+  const id = await createProject(api, {
+    name: prefix,
+    domain_prefix: prefix,
+    git_url: `https://git.example.com/${prefix}.git`,
   });
+  prefixes.set(id, prefix);
+  return id;
+}
+const shopProject = (): Promise<string> => named('shop');
+const blogProject = (): Promise<string> => named('blog');
 /** Each published project with the address behind its host. */
 async function hosts(): Promise<Record<string, string | undefined>> {
   await api.source.refresh();
@@ -121,7 +128,7 @@ async function replaced(): Promise<{
   blog: string;
 }> {
   const n1 = await node('node-1', '10.0.0.5');
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const d = await live(shop, n1, '10.0.0.5', 32_768);
   await node('node-1', '10.0.0.5', [box(shop, d, n1)]);
   api.pass(180_000);
@@ -240,7 +247,7 @@ test('the returned machine gets its route back at a new address, and not at the 
 
 test('several agents of one machine share its address, each with ports of its own', async () => {
   const [n1, n2] = [await node('node-1', '127.0.0.1'), await node('node-2', '127.0.0.1')];
-  const shop = await createProject(api);
+  const shop = await shopProject();
   await api.call('cordonNode', { params: { id: n2 } });
   const d = await live(shop, n1, '127.0.0.1', 20_001);
   await node('node-1', '127.0.0.1', [box(shop, d, n1, { host_port: 20_001 })]);
@@ -261,7 +268,7 @@ test('several agents of one machine share its address, each with ports of its ow
 
 test('after a failed deployment, the old version gets its host back only where its node reports it', async () => {
   const home = await node('node-1', '10.0.0.1');
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const a = await live(shop, home, '10.0.0.1', 32_001);
   const blog = await blogProject();
   const b = await live(blog, home, '10.0.0.1', 32_005);
@@ -318,7 +325,7 @@ test('the clock is set back, and a contract-only node moves to the address of a 
   await api.driver.advance(b, { type: 'route_confirmed', host_ip: '10.0.0.9', host_port: 32_768 });
   await api.call('cordonNode', { params: { id: n2 } });
   const n1 = await node('node-1', '10.0.0.5');
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const d = await live(shop, n1, '10.0.0.5', 32_768);
   await node('node-1', '10.0.0.5', [box(shop, d, n1)]);
   // Then node-1 dies.
@@ -329,7 +336,7 @@ test('the clock is set back, and a contract-only node moves to the address of a 
 
 test('an address of the same machine in another spelling is the same address', async () => {
   const n1 = await node('node-1', 'FD00:0:0::5');
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const d = await live(shop, n1, 'fd00::5', 32_768);
   await node('node-1', 'FD00:0:0::5', [box(shop, d, n1)]);
   expect(await hosts()).toEqual({ shop: 'http://[fd00::5]:32768' });
@@ -343,7 +350,7 @@ test('an address of the same machine in another spelling is the same address', a
 
 test('two nodes swap their addresses, and one of them has not listed its containers yet', async () => {
   const [n1, n2] = [await node('node-1', '10.0.0.1'), await node('node-2', '10.0.0.2')];
-  const shop = await createProject(api);
+  const shop = await shopProject();
   await api.call('cordonNode', { params: { id: n2 } });
   const d = await live(shop, n1, '10.0.0.1', 20_001);
   const ofShop = box(shop, d, n1, { host_port: 20_001 });
@@ -381,7 +388,7 @@ test('two nodes swap their addresses, and one of them has not listed its contain
 
 test('of two containers with the label of one deployment, the one that its node deployed counts', async () => {
   const home = await node('node-1', '10.0.0.1');
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const d = await live(shop, home, '10.0.0.1', 20_001);
   const own = box(shop, d, home, {
     name: 'svc-shop',
@@ -410,7 +417,7 @@ test('a contract-only agent has removed the old container: after a failed deploy
     containers: undefined,
   };
   const home = await node('node-1', '10.0.0.1', [], bare);
-  const shop = await createProject(api);
+  const shop = await shopProject();
   const d = await published(shop, home, 32_001);
   await api.driver.advance(d, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 });
   const id = await published(shop, home, 32_005);
