@@ -8,7 +8,7 @@ import { connect } from '../src/exec/connection.ts';
 
 test('an end that comes while bytes wait for the agent is sent after them', async () => {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
-  onTestFinished(() => void server.close());
+  onTestFinished(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const atEnd = Promise.withResolvers<number>();
