@@ -112,10 +112,6 @@ describe.skipIf(reason !== undefined)(
       ]);
       return stdout.split('\n').filter((id) => id !== '');
     };
-    const running = async (): Promise<string[]> => {
-      const { stdout } = await world.engine.docker(['ps', '-q', '--filter', 'label=berth.run']);
-      return stdout.split('\n').filter((id) => id !== '');
-    };
     const untilPrinted = (run: Run, text: string): Promise<unknown> =>
       waitFor(`the run prints ${text}`, async () => (await output(run)).includes(text), {
         deadlineMs: 60_000,
@@ -155,7 +151,7 @@ describe.skipIf(reason !== undefined)(
     it('a person who leaves ends the input of the command, and the run goes on', async () => {
       const child = spawn(
         process.execPath,
-        [BERTH, 'run', '-p', 'shop', '--', 'sh', '-c', 'wc -c; sleep 1; echo goes on'],
+        [BERTH, 'run', '-p', 'shop', '--', 'sh', '-c', 'head -c 5; echo; wc -c; echo goes on'],
         { cwd: world.dir, env: env(), stdio: ['pipe', 'pipe', 'pipe'] },
       );
       child.stdin.write('12345');
@@ -166,10 +162,10 @@ describe.skipIf(reason !== undefined)(
         deadlineMs: 60_000,
       });
       const run = (await newest()) as Run;
-      await waitFor('its start', async () => (await running()).length > 0, { deadlineMs: 60_000 });
+      await untilPrinted(run, '12345');
       child.kill('SIGKILL');
       expect(await ended(run)).toMatchObject({ status: 'succeeded' });
-      expect(await output(run)).toEqual(['5', 'goes on']);
+      expect(await output(run)).toEqual(['12345', '0', 'goes on']);
       const { lines } = await world.berth.api.call('runLogs', { params: run });
       expect(lines.map(({ text }) => text).join('\n')).toContain(
         'the standard input ended after 5 bytes',
