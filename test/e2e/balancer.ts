@@ -5,6 +5,31 @@
 import { createServer, type IncomingMessage, request } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 
+/**
+ * Connects to the first of `ports` that accepts the connection, calls `onConnect`, and passes on the
+ * bytes of both sides. Each side ends with the other one.
+ */
+export function relayTo(
+  [port, ...others]: readonly number[],
+  from: Socket,
+  onConnect: (to: Socket) => void = () => undefined,
+): void {
+  if (port === undefined) return void from.destroy();
+  const to = connect(port, '127.0.0.1');
+  const refused = (): void => relayTo(others, from, onConnect);
+  to.once('error', refused);
+  to.once('connect', () => {
+    to.off('error', refused);
+    for (const [a, b] of [
+      [from, to],
+      [to, from],
+    ] as const)
+      a.on('error', () => b.destroy()).on('close', () => b.destroy());
+    onConnect(to);
+    from.pipe(to).pipe(from);
+  });
+}
+
 export type Balancer = { url: string; stop(): void };
 
 export async function startBalancer(
@@ -40,23 +65,12 @@ export async function startBalancer(
     });
   });
   server.on('upgrade', (incoming: IncomingMessage, from: Socket) => {
-    const forward = ([port, ...others]: readonly number[]): void => {
-      if (port === undefined) return void from.destroy();
-      const to = connect(port, '127.0.0.1');
-      const refused = (): void => forward(others);
-      to.once('error', refused);
-      to.once('connect', () => {
-        to.off('error', refused);
-        to.on('error', () => from.destroy()).on('close', () => from.destroy());
-        from.on('close', () => to.destroy());
-        const { method, url: path, rawHeaders } = incoming;
-        const lines = rawHeaders.map((text, i) => (i % 2 === 0 ? `${text}: ` : `${text}\r\n`));
-        to.write(`${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`);
-        from.pipe(to).pipe(from);
-      });
-    };
     from.on('error', () => undefined);
-    forward(targets());
+    relayTo(targets(), from, (to) => {
+      const { method, url: path, rawHeaders } = incoming;
+      const lines = rawHeaders.map((text, i) => (i % 2 === 0 ? `${text}: ` : `${text}\r\n`));
+      to.write(`${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`);
+    });
   });
   server.on('connection', (socket: Socket) => {
     open.add(socket);

@@ -6,7 +6,7 @@
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { createServer as createHttpServer } from 'node:http';
-import { type AddressInfo, createServer, connect, type Socket } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
@@ -31,6 +31,7 @@ import {
   type Viewer,
 } from '../../packages/control-plane/test/api/log-viewer.ts';
 import { createLogEngine } from '../log-engine.ts';
+import { relayTo } from './balancer.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 const reason = whyNoPostgres();
@@ -132,23 +133,8 @@ async function startRelay(ports: readonly number[]): Promise<{ port: number; sto
   const open = new Set<Socket>();
   const server = createServer((from) => {
     open.add(from);
-    const forward = ([port, ...others]: readonly number[]): void => {
-      if (port === undefined) return void from.destroy();
-      const to = connect(port, '127.0.0.1');
-      const refused = (): void => forward(others);
-      to.once('error', refused);
-      to.once('connect', () => {
-        to.off('error', refused);
-        for (const [a, b] of [
-          [from, to],
-          [to, from],
-        ] as const)
-          a.on('error', () => b.destroy()).on('close', () => b.destroy());
-        from.pipe(to).pipe(from);
-      });
-    };
     from.on('error', () => undefined).on('close', () => open.delete(from));
-    forward(ports);
+    relayTo(ports, from);
   });
   const port = await freePort();
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
