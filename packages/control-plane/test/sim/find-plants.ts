@@ -103,7 +103,8 @@ const FAVOURED: Record<string, Partial<RunOptions>> = {
   'scale starts a stopped project': { scales: 1, zeros: 0.5, quietStops: 1 },
   'count stored only': { scales: 1 },
   'servers of two versions': { scales: 1 },
-  'scale without a drain': { scales: 1 },
+  // The loop that ends instances has a long period in the simulator.
+  'scale without a drain': { scales: 1, scaledDrainSeconds: 15 },
   'failover without a brake': { scales: 1, losses: 0.6 },
   'writers are scaled': { scales: 1 },
   'devices without leases': { scales: 1, devices: 1 },
@@ -154,6 +155,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'no page without web': 6,
   'web of the version before stays': 14,
   'page before the processes': 44,
+  'scale without a drain': 24,
 };
 
 /**

@@ -79,6 +79,8 @@ export type RunOptions = {
   losses?: number;
   /** Share of the scales that go to 0. Default: 0.1. */
   zeros?: number;
+  /** Drain time in s of the projects of scaled runs, with one control plane. Default: 5. */
+  scaledDrainSeconds?: number;
   /** Share of the scaled runs in which projects require devices. Default: 0.3. */
   devices?: number;
   /** Share of the scaled runs in which projects have workers. Default: 0.4. */
@@ -173,6 +175,7 @@ export async function run({
   scales = 0.4,
   losses = 0.3,
   zeros = 0.1,
+  scaledDrainSeconds = SCALED_DRAIN_S,
   devices = 0.3,
   workers = 0.4,
   jobs: withJobs = 0,
@@ -349,7 +352,7 @@ export async function run({
     while (nodes < fewest) add(`node-${++nodes}`, 'deploy', false, nodes);
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
-    const drainOfOne = isScaled ? SCALED_DRAIN_S : 1;
+    const drainOfOne = isScaled ? scaledDrainSeconds : 1;
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : drainOfOne;
     // A control plane answers when it has read its clock from the database.
     await world.run(start + 100);

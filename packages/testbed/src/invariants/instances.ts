@@ -20,8 +20,8 @@ type Seen = {
   reported: Map<string, Set<string>>;
   /** Servers of each project at each proxy now. */
   served: Map<string, Record<string, readonly string[]>>;
-  /** When each proxy last asked for its configuration and got it. */
-  asked: Map<string, number>;
+  /** When each proxy last asked for a configuration that contained an address of a project. */
+  askedWith: Map<string, Map<string, number>>;
   /** Projects that people scaled, with the time in which their containers drain. */
   drains: Map<string, number>;
   retired: Set<string>;
@@ -36,7 +36,7 @@ export function checkInstances(facts: HistoryFacts): void {
     listed: new Map(),
     reported: new Map(),
     served: new Map(),
-    asked: new Map(),
+    askedWith: new Map(),
     drains: new Map(),
     retired: new Set(),
     maybeStopped: new Set(),
@@ -58,7 +58,7 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
       if (e.type === 'observing') seen.listed.set(`${e.node} ${e.address}`, e.at);
       return;
     case 'polled':
-      seen.asked.set(e.proxy, e.asked);
+      stampServed(seen, e.proxy, e.asked);
       return;
     case 'scaling':
       seen.drains.set(e.project, e.drain_ms);
@@ -73,11 +73,20 @@ function remember(seen: Seen, e: HistoryFacts['history'][number]): void {
   }
 }
 
+function stampServed(seen: Seen, proxy: string, asked: number): void {
+  const times = seen.askedWith.get(proxy) ?? new Map<string, number>();
+  seen.askedWith.set(proxy, times);
+  for (const [project, addresses] of Object.entries(seen.served.get(proxy) ?? {}))
+    for (const address of addresses) times.set(`${project} ${address}`, asked);
+}
+
 /** The servers of a project are instances of one version, each with its own address. */
 function routesChanged({ broken }: HistoryFacts, seen: Seen, e: Of<'routed'>): void {
-  if (e.asked !== undefined) seen.asked.set(e.proxy, e.asked);
   const single = Object.entries(e.routes).map(([project, address]) => [project, [address]]);
   seen.served.set(e.proxy, { ...Object.fromEntries(single), ...e.servers });
+  // A proxy that stopped sends no more requests.
+  if (e.asked === undefined) seen.askedWith.delete(e.proxy);
+  else stampServed(seen, e.proxy, e.asked);
   for (const [project, addresses] of Object.entries(e.servers ?? {})) {
     if (new Set(addresses).size < addresses.length)
       broken(
@@ -112,8 +121,9 @@ function containerChanged(facts: HistoryFacts, seen: Seen, e: Container): void {
 
 /**
  * A container of the version that serves ends only after the drain time, counted from the moment
- * when its address left the configuration. A proxy that has not asked since then counts as cut off:
- * it finds the dead server by its own health check.
+ * when its address left the configuration: requests that a proxy sent before are still in flight. A
+ * proxy that has not asked since then counts as cut off: it finds the dead server by its own health
+ * check.
  */
 function checkDrained({ isGone, broken }: HistoryFacts, seen: Seen, e: Container): void {
   const drainMs = seen.drains.get(e.project);
@@ -125,15 +135,15 @@ function checkDrained({ isGone, broken }: HistoryFacts, seen: Seen, e: Container
     isGone(e.project, e.at) ||
     isGone(e.node, e.at);
   if (drainMs === undefined || isAsked || e.address === null) return;
-  for (const [proxy, servers] of seen.served) {
-    const asked = seen.asked.get(proxy) ?? Number.NEGATIVE_INFINITY;
-    const isRouted = servers[e.project]?.includes(e.address) === true;
-    if (isRouted && e.at - asked < drainMs - PUBLISHED_MS)
+  for (const [proxy, times] of seen.askedWith) {
+    const asked = times.get(`${e.project} ${e.address}`);
+    times.delete(`${e.project} ${e.address}`);
+    if (asked !== undefined && e.at - asked < drainMs - PUBLISHED_MS)
       broken(
         'scale-serves',
         e.at,
-        `project ${e.project}: ${e.change} ${e.address}, where ${proxy} sends requests by a ` +
-          `configuration of ${e.at - asked} ms before`,
+        `project ${e.project}: ${e.change} ${e.address}, which was in a configuration that ` +
+          `${proxy} got ${e.at - asked} ms before`,
       );
   }
 }
