@@ -230,10 +230,6 @@ function createTasks(running: Running, tracing: Tracing | null): TaskLoop {
     run(task) {
       const one = runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing });
       if (task.kind === 'move') void one.done.then(() => registerAfterMove(running));
-      // The last list has its container. Until the next list, the control plane leases its devices to
-      // nobody else.
-      if (task.kind === 'run' && (task.payload.devices ?? []).length > 0)
-        void one.done.then(running.wakeRegistration);
       return one;
     },
     limits: {

@@ -157,7 +157,7 @@ export type AgentParts = ControlPlaneParts &
     runningProbe: RunningProbe | null;
     buildDigests: BuildDigests;
     /** Shared by tasks/run.ts and the sweep of old runs. */
-    runs: Pick<SweepRunsDeps, 'inUse' | 'marks'> & { inputs: RunInputs };
+    runs: Pick<SweepRunsDeps, 'inUse' | 'marks' | 'onDevicesFree'> & { inputs: RunInputs };
     sweepRuns: SweepRuns;
   };
 
@@ -189,6 +189,9 @@ export async function createParts(
   const runs = {
     inUse: createRefCounts(),
     marks: createRunMarks(join(state.root, 'runs')),
+    // The last list has the container. Until the next list, the control plane leases its devices to
+    // nobody else.
+    onDevicesFree: wakeRegistration,
     inputs: createRunInputs(engine.docker),
   };
   return {
@@ -220,7 +223,6 @@ export async function createParts(
       list: listRuns(engine.docker, engine.ids),
       prepare: data?.prepare ?? null,
       secretFiles: engine.secretFiles,
-      onDevicesFree: wakeRegistration,
       log,
     }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),

@@ -59,6 +59,8 @@ export type RunDeps = ImageDeps & {
   inputs: Pick<RunInputs, 'expect'>;
   /** The runs that this process works on, so that sweep-runs.ts leaves them. */
   inUse: { add(runId: string): () => void };
+  /** Called when a container with devices is gone: other commands can wait for the devices. */
+  onDevicesFree: () => void;
   pidsLimit: number;
   /** Memory limit in bytes for projects that set none. */
   defaultMemory: number | undefined;
@@ -372,16 +374,17 @@ async function stopCommand(
 const MAX_TIMER_MS = 2_147_483_647;
 const STOP_AGAIN_MS = 2_000;
 
-type RemoveDeps = Pick<RunDeps, 'docker' | 'prepare' | 'marks'> & {
+type RemoveDeps = Pick<RunDeps, 'docker' | 'prepare' | 'marks' | 'onDevicesFree'> & {
   secretFiles: Pick<SecretFiles, 'cleanLater'>;
 };
 /** Removes the container, the mounts and the mark of a run that is over. */
 export async function removeRun(
-  { docker, prepare, marks, secretFiles }: RemoveDeps,
+  { docker, prepare, marks, secretFiles, onDevicesFree }: RemoveDeps,
   { payload: { run_id } }: { payload: { run_id: string } },
 ): Promise<void> {
-  for (const container of await docker.list({ [LABELS.run]: run_id }))
-    await docker.remove(container.id);
+  const containers = await docker.list({ [LABELS.run]: run_id });
+  for (const container of containers) await docker.remove(container.id);
+  if (containers.some(({ labels }) => labels[LABELS.devices] !== undefined)) onDevicesFree();
   await failPoint('command.removed');
   await prepare?.remove(run_id);
   await marks.remove(run_id);

@@ -22,11 +22,12 @@ export const listRuns =
     return all.filter(({ labels }) => own.has(labels[LABELS.run_node] ?? ''));
   };
 
-export type SweepRunsDeps = Pick<RunDeps, 'docker' | 'prepare' | 'marks' | 'secretFiles'> & {
+export type SweepRunsDeps = Pick<
+  RunDeps,
+  'docker' | 'prepare' | 'marks' | 'secretFiles' | 'onDevicesFree'
+> & {
   list: ReturnType<typeof listRuns>;
   inUse: RefCounts;
-  /** Called when containers with devices are gone: other commands may wait for the devices. */
-  onDevicesFree: () => void;
   log: Logger;
 };
 
@@ -86,7 +87,6 @@ async function sweep(
       if (isWanted(run_id)) return;
       deps.log.info({ run: run_id }, 'removing the container of a run that has ended');
       await removeRun(deps, { payload: { run_id } });
-      if (own.some(({ labels }) => labels[LABELS.devices] !== undefined)) deps.onDevicesFree();
     }),
   );
   for (const result of removed) if (result.status === 'rejected') throw result.reason;

@@ -103,6 +103,7 @@ const deps = (over: Partial<RunDeps> = {}): RunDeps => ({
     },
   },
   inUse: createRefCounts(),
+  onDevicesFree: () => undefined,
   keepRoom: async () => undefined,
   expectPull: async () => ({ bytes: 0, pulled: async () => undefined, release: () => undefined }),
   pullTimeoutMs: 1_000,
@@ -188,6 +189,15 @@ test.each([
     expect(await marks.all()).toEqual([]);
   },
 );
+
+it('says that its devices are free when its container is gone', async () => {
+  const left: number[] = [];
+  const handler = createRunHandler(deps({ onDevicesFree: () => left.push(engine.all().length) }));
+  const product = await handler(task({ devices: ['nvidia.com/gpu=0'] }), context());
+  expect(left).toEqual([]);
+  await product.accepted?.();
+  expect(left).toEqual([0]);
+});
 
 it('has the labels of a run, and none of a deployment', async () => {
   await attempt();

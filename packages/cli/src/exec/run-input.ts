@@ -48,7 +48,7 @@ type State = {
 async function send(state: State): Promise<void> {
   const { cli } = state;
   for (let tries = 0; ; tries += 1) {
-    const problem = await sendOnce(state).catch(messageOf);
+    const problem = await sendInput(state).catch(messageOf);
     if (problem === null || state.isOver) return;
     // Bytes that were read cannot be read again.
     if (state.stopReading !== null || tries + 1 >= MAX_TRIES) {
@@ -61,7 +61,7 @@ async function send(state: State): Promise<void> {
 }
 
 /** Returns why the session ended too early; null if the input was sent or the command has ended. */
-async function sendOnce(state: State): Promise<string | null> {
+async function sendInput(state: State): Promise<string | null> {
   const { cli, runId } = state;
   const ticket = await cli.client().call('runInput', { params: { id: runId } });
   const ready = Promise.withResolvers<void>();
