@@ -14,7 +14,11 @@ import { countIn, workersIn } from '../../src/domain/projects/processes.ts';
 import { DomainError } from '../../src/domain/platform/errors.ts';
 import type { StatusRecord } from '../../src/domain/git/commit-statuses.ts';
 import { awaitsContainer } from '../../src/domain/deployments/wait-reason.ts';
-import type { DeploymentRecord, ProjectRecord } from '../../src/domain/platform/records.ts';
+import type {
+  DeploymentRecord,
+  NodeRecord,
+  ProjectRecord,
+} from '../../src/domain/platform/records.ts';
 import type { AllStores } from '../../src/store/open.ts';
 import { currentCopy, isStopFirst } from '../../src/domain/data/volumes.ts';
 import { needsDevices } from '../../src/domain/nodes/room.ts';
@@ -136,6 +140,16 @@ const rowsOf = (rows: readonly InstanceRecord[], name: string): number =>
   rows.filter(({ process }) => process === name).length;
 const upOf = (rows: readonly InstanceRecord[], name: string): number =>
   rows.filter(({ process, state }) => process === name && state === 'serving').length;
+
+const newestReport = (nodes: readonly NodeRecord[]): number =>
+  Math.max(...nodes.map((node) => node.last_seen_at));
+/** Returns the ids of the silent nodes, by the control plane's clock, which can be wrong. */
+function silentNodes(nodes: readonly NodeRecord[]): ReadonlySet<string> {
+  const newest = newestReport(nodes);
+  return new Set(
+    nodes.filter((node) => newest - node.last_seen_at >= LIMITS.offlineMs).map(({ id }) => id),
+  );
+}
 
 const START = 1_790_000_000_000;
 /**
@@ -622,14 +636,13 @@ export async function run({
       const projects = await stores.projects.getMany([...ids]);
       const running = await stores.projects.runningDeployments(projects.map(({ id }) => id));
       const nodes = await stores.nodes.all('deploy');
-      const newest = Math.max(...nodes.map((node) => node.last_seen_at));
+      const silent = silentNodes(nodes);
       const isAble = nodes.some(
         (node) =>
           node.schedulable &&
           node.deleting_at === null &&
           node.capabilities?.includes(CAN_INSTANCES) === true &&
-          // By the control plane's clock, which can be wrong.
-          newest - node.last_seen_at < LIMITS.offlineMs,
+          !silent.has(node.id),
       );
       const all: Wanted[] = [];
       for (const project of projects) {
@@ -656,8 +669,7 @@ export async function run({
         const home = nodes.find((node) => node.id === d.node_id);
         // It followed its container, but nothing proves that its old node is the same machine.
         const waits =
-          isStopFirst(d.settings) &&
-          (mayWrite(d) || home === undefined || newest - home.last_seen_at >= LIMITS.offlineMs);
+          isStopFirst(d.settings) && (mayWrite(d) || home === undefined || silent.has(home.id));
         // A contract-only agent reports no containers. One that started the version of an ended
         // deployment removed the container that serves, and nothing says so.
         const isReplaced = events.some(
@@ -673,7 +685,7 @@ export async function run({
             (row) =>
               row.process === process &&
               row.state === 'waiting' &&
-              presentLosses(row, newest).length > 0,
+              presentLosses(row, newestReport(nodes)).length > 0,
           );
         all.push({
           project: project.id,
@@ -715,10 +727,7 @@ export async function run({
         }
       const known = await stores.deployments.getMany([...people.deployments.keys()]);
       const nodes = await stores.nodes.all('deploy');
-      const newest = Math.max(...nodes.map((node) => node.last_seen_at));
-      const silent = new Set(
-        nodes.filter((node) => newest - node.last_seen_at >= LIMITS.offlineMs).map(({ id }) => id),
-      );
+      const silent = silentNodes(nodes);
       const stories = await stores.deployments.events(known.map((d) => d.id));
       for (const d of known) {
         const story = stories.get(d.id) ?? [];

@@ -84,7 +84,7 @@ function stampServed(seen: Seen, proxy: string, asked: number): void {
 function routesChanged({ broken }: HistoryFacts, seen: Seen, e: Of<'routed'>): void {
   const single = Object.entries(e.routes).map(([project, address]) => [project, [address]]);
   seen.served.set(e.proxy, { ...Object.fromEntries(single), ...e.servers });
-  // A proxy that stopped sends no more requests.
+  // A proxy that stopped sends no requests.
   if (e.asked === undefined) seen.askedWith.delete(e.proxy);
   else stampServed(seen, e.proxy, e.asked);
   for (const [project, addresses] of Object.entries(e.servers ?? {})) {
