@@ -1,6 +1,6 @@
 /** The HEALTHCHECK of an image: before a container goes live, and as the agent reports it. */
 import { silentLogger } from '@berth/kit/log';
-import { expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createShownHealth, untilChecked } from '../../src/engine/health-check.ts';
 import { createRedact } from '../../src/secrets/redaction.ts';
 import type { Container } from '../../src/engine/docker.ts';
@@ -38,18 +38,26 @@ it('a check that passes admits the container at once, whatever its interval is',
   expect(await untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal)).toBeNull();
   expect(engine.timeouts).toEqual([5_000]);
 });
-it('a check that fails while the container starts is tried again', async () => {
-  const engine = engineWith({ status: 'starting', output: '' }, [false, true]);
-  expect(await untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal)).toBeNull();
-});
-it('a check without a result is not started again and again: it stays in the container', {
-  timeout: 20_000,
-}, async () => {
-  const engine = engineWith({ status: 'starting', output: '' }, [false], true);
-  expect(await untilChecked(engine, 'c', CHECK, performance.now() + 5_500, signal)).toMatchObject({
-    isFinal: false,
+describe('a check that does not pass at once', () => {
+  beforeEach(
+    () => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }),
+  );
+  afterEach(() => void vi.useRealTimers());
+
+  it('is tried again while the container starts', async () => {
+    const engine = engineWith({ status: 'starting', output: '' }, [false, true]);
+    const failure = untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(await failure).toBeNull();
+    expect(engine.timeouts).toHaveLength(2);
   });
-  expect(engine.timeouts).toHaveLength(3);
+  it('and has no result is not started again and again: it stays in the container', async () => {
+    const engine = engineWith({ status: 'starting', output: '' }, [false], true);
+    const failure = untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(await failure).toMatchObject({ isFinal: false });
+    expect(engine.timeouts).toHaveLength(3);
+  });
 });
 it('the engine may have run it meanwhile', async () => {
   const engine = engineWith({ status: 'healthy', output: '' }, [false]);
