@@ -12,6 +12,7 @@ import {
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
+import { defined } from '@berth/kit/defined';
 import type { Node, NodeRegister } from '@berth/wire/node';
 import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
 import type { History } from './history.ts';
@@ -109,14 +110,21 @@ function recordRequest(told: Told, { path, body, lease }: Asked): void {
 /** Records the containers that an agent observes. */
 function recordContainers({ history }: Told, request: Buffer): void {
   const body = parse(request) as NodeRegister | undefined;
-  for (const { labels = {}, host_port: port } of body?.containers ?? []) {
+  for (const { id: container, labels = {}, host_port: port } of body?.containers ?? []) {
     const node = labels['berth.node'];
     const project = labels['berth.project'];
     const deployment = labels['berth.deployment'];
     if (node === undefined || project === undefined || deployment === undefined) continue;
     if (typeof port !== 'number') continue;
     const address = `${body?.host_ip}:${port}`;
-    history.record({ type: 'observing', node, project, deployment, address });
+    history.record({
+      type: 'observing',
+      node,
+      project,
+      deployment,
+      address,
+      ...defined({ container }),
+    });
   }
 }
 

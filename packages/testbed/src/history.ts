@@ -137,7 +137,15 @@ export type Happening =
       content: string;
     })
   /** An agent is about to report that it observes this container at this address. */
-  | { type: 'observing'; node: string; project: string; deployment: string; address: string }
+  | {
+      type: 'observing';
+      node: string;
+      project: string;
+      deployment: string;
+      address: string;
+      /** Its id, if the agent names it. */
+      container?: string;
+    }
   /** The control plane answered a report that shows this container at this address. */
   | { type: 'told'; project: string; address: string }
   /** A machine has this address from now on. Another one can have had it before. */

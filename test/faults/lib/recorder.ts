@@ -10,7 +10,7 @@ import type { Engine } from '@berth/testbed/engine-handle';
 import type { Happening, HistoryEvent, MemoryHistory } from '@berth/testbed/history';
 import { check } from '@berth/testbed/invariants';
 import { type Client, ApiError, UnreachableError } from '@berth/wire/client';
-import { followContainers } from './container-events.ts';
+import { type ContainerEvent, followContainers } from './container-events.ts';
 import type { Query } from './database.ts';
 
 export type Recorder = {
@@ -121,21 +121,22 @@ export function createRecorder({
   }
 
   /**
-   * Returns the address at which a deployment answered on that engine: the last one reported before
-   * `at`, or the next one after it.
+   * Returns the address at which a container answered on that engine: the last one reported before
+   * `at`, or the next one after it. Two agents with one identity can each start a container of a
+   * deployment. Reports name no container, so they count only for one that no list names.
    */
-  function addressAt(
-    deployment: string,
-    hostIp: string,
-    at: number,
-    change: string,
-  ): string | null {
-    const known = history.events.filter(
+  function addressAt({ deployment, container, at, change }: ContainerEvent, hostIp: string) {
+    const told = history.events.filter(
       (e): e is Extract<HistoryEvent, { type: 'reporting' | 'observing' }> =>
         (e.type === 'reporting' || e.type === 'observing') &&
         e.deployment === deployment &&
         e.address?.startsWith(`${hostIp}:`) === true,
     );
+    const listed = told.filter((e) => e.type === 'observing' && e.container === container);
+    const known =
+      listed.length > 0
+        ? listed
+        : told.filter((e) => e.type === 'reporting' || e.container === undefined);
     const before = known.findLast((e) => e.at < at)?.address ?? null;
     const after = known.find((e) => e.at >= at)?.address ?? null;
     // A restarted container has a new port.
@@ -146,9 +147,10 @@ export function createRecorder({
     for (const { hostIp, events } of await Promise.all(
       followed.map(async (f) => ({ hostIp: f.hostIp, events: await f.upTo(until) })),
     ))
-      for (const { at, change, container, deployment, node } of events) {
+      for (const event of events) {
+        const { at, change, container, deployment, node } = event;
         const cause = outside.some(({ from, to }) => from <= at && at <= to) ? 'outside' : 'task';
-        const address = addressAt(deployment, hostIp, at, change);
+        const address = addressAt(event, hostIp);
         record(
           {
             type: 'container',
