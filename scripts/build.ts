@@ -9,7 +9,7 @@ import { messageOf } from '@berth/kit/message-of';
 import { buildArtefact } from './lib/artefact/build.ts';
 import { buildDeb, COMPRESSIONS } from './lib/artefact/deb.ts';
 import { buildImage } from './lib/artefact/image.ts';
-import { ARCHITECTURES, hostArchitecture, type Architecture } from './lib/artefact/node.ts';
+import { ARCHITECTURES, hostArchitecture, isArchitecture } from './lib/artefact/node.ts';
 
 const { values } = parseArgs({
   options: {
@@ -21,7 +21,6 @@ const { values } = parseArgs({
     base: { type: 'string' },
   },
 });
-const isArchitecture = (name: string): name is Architecture => Object.hasOwn(ARCHITECTURES, name);
 try {
   if (!isArchitecture(values.arch))
     throw new Error(`--arch ${values.arch}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);

@@ -8,6 +8,7 @@ import { BERTH_VERSION } from '../packages/wire/src/version.ts';
 import { makeVersion } from '../scripts/lib/make-version.ts';
 import {
   changelogProblems,
+  notesOf,
   VERSION_FILES,
   withRelease,
   withVersion,
@@ -36,6 +37,13 @@ test('package-lock.json has the version of every package of Berth', () => {
 
 test('CHANGELOG.md has one section a version, at most ten lines each, the steps first', () => {
   expect(changelogProblems(read('CHANGELOG.md'), BERTH_VERSION)).toEqual([]);
+});
+
+test('the notes of a release are its section of CHANGELOG.md', () => {
+  const notes = notesOf(read('CHANGELOG.md'), BERTH_VERSION);
+  expect(notes).toMatch(new RegExp(`^# Berth ${BERTH_VERSION} \\(`));
+  expect(notes).not.toMatch(/^## /m);
+  expect(() => notesOf('## Unreleased\n', '9.9.9')).toThrow('no section for 9.9.9');
 });
 
 const LINES = (n: number): string => '- a line\n'.repeat(n);

@@ -35,33 +35,51 @@ export const lightSchemas = {
     ),
 };
 
+/** Some dependencies are CommonJS and call `require`. */
+const REQUIRE =
+  "import{createRequire as createRequireOfBundle}from'node:module';const " +
+  'require=createRequireOfBundle(import.meta.url);';
+const options = {
+  absWorkingDir: root,
+  bundle: true,
+  plugins: [lightSchemas],
+  platform: 'node',
+  format: 'esm',
+  target: 'node24',
+  minify: true,
+  logLevel: 'silent',
+};
+
 /** Writes the bundle to `outdir`. @returns what it is made of */
 export async function bundleCommandLine(outdir) {
   const { build } = await import('esbuild');
   const { metafile } = await build({
-    absWorkingDir: root,
+    ...options,
     entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
     outdir,
-    bundle: true,
     metafile: true,
     // Parts that few commands need (prompts, the MCP server) are files of their own.
     splitting: true,
-    plugins: [lightSchemas],
-    platform: 'node',
-    format: 'esm',
-    target: 'node24',
-    minify: true,
-    logLevel: 'silent',
-    // Some dependencies are CommonJS and call `require`.
-    banner: {
-      js:
-        "import{createRequire as createRequireOfBundle}from'node:module';const " +
-        'require=createRequireOfBundle(import.meta.url);',
-    },
+    banner: { js: REQUIRE },
   });
   // The bundle is ES modules, also where no package.json above says so.
   writeFileSync(join(outdir, 'package.json'), '{ "type": "module" }\n');
   return metafile;
+}
+
+/** Writes the command line as one program, which runs with the Node.js of the machine. */
+export async function bundleCommandLineFile(outfile) {
+  const { build } = await import('esbuild');
+  await build({
+    ...options,
+    stdin: {
+      contents:
+        "import { main } from './packages/cli/src/main.ts';\nawait main(process.argv.slice(2));\n",
+      resolveDir: root,
+    },
+    outfile,
+    banner: { js: `#!/usr/bin/env node\n${REQUIRE}` },
+  });
 }
 
 /** @returns what is missing, or undefined on success */

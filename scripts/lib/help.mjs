@@ -144,8 +144,19 @@ export const SCRIPTS = {
   },
   'release.ts': {
     name: 'release',
-    does: 'makes a version: writes the number, runs check and the slow tests, commits, sets the tag',
-    words: 'VERSION: such as 0.2.0',
+    does:
+      'makes a version (writes the number, runs check and the slow tests, commits, sets the tag), ' +
+      'or with `files` everything that people download',
+    words: 'VERSION: such as 0.2.0, or files',
+    options: {
+      '--out': 'FOLDER: where `files` writes them (dist/release)',
+      '--url': 'ADDRESS at which they are published; install.sh reads them there',
+      '--key': 'FILE: private key of OpenSSH that signs the checksums',
+      '--programs': 'FOLDER with traefik_VERSION_linux_ARCH and docker-buildx_VERSION_linux_ARCH',
+      '--arch': 'NAME: architecture (amd64 and arm64); can be repeated',
+      '--node': 'SOURCE: where the Node.js of the packages comes from',
+      '--deb': 'COMPRESSION of the packages (xz)',
+    },
   },
   'docs.ts': { name: 'docs', does: 'writes the generated tables of docs/' },
   'pictures.ts': {

@@ -97,3 +97,10 @@ export function withVersion(
   });
   return { text: replaced, before };
 }
+
+/** Returns the section of a version, as the notes of its release. Throws if there is none. */
+export function notesOf(changelog: string, version: string): string {
+  const section = changelog.split(/^(?=## )/m).find((text) => text.startsWith(`## ${version} (`));
+  if (section === undefined) throw new Error(`CHANGELOG.md has no section for ${version}`);
+  return section.replace(/^## /, '# Berth ').trimEnd() + '\n';
+}

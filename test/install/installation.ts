@@ -38,8 +38,13 @@ export interface Installation {
   readonly git: GitServer;
   /** The package, in a folder outside the machines. */
   readonly deb: string;
-  /** A machine with what docs/install.md asks for, and the package in /root. */
-  machine(n: number, hostname: string): Promise<Machine>;
+  /** A folder outside the machines, with a Node.js in `node` for the package. */
+  readonly scratch: string;
+  /**
+   * A machine with what docs/install.md asks for, and the package in /root. `bare`: without the
+   * package and the programs that Debian lacks, as for deploy/install.sh.
+   */
+  machine(n: number, hostname: string, options?: { bare?: boolean }): Promise<Machine>;
   /** The public side, at the first machine. */
   site(): Site;
   stop(): Promise<void>;
@@ -73,9 +78,10 @@ export async function startInstallation(): Promise<Installation> {
       pebble,
       git,
       deb,
+      scratch,
       stop,
       site: () => new Site(network.address(1), join(scratch, 'root.pem')),
-      async machine(n, hostname) {
+      async machine(n, hostname, { bare = false } = {}) {
         const machine = await startMachine({
           engine: true,
           network: { bridge: network.bridge, address: network.address(n) },
@@ -87,13 +93,15 @@ export async function startInstallation(): Promise<Installation> {
           copyFileSync(from, join(machine.root, to));
           chmodSync(join(machine.root, to), mode);
         };
-        put(deb, `/root/${basename(deb)}`, 0o644);
-        put(findProgram('traefik') ?? '', '/usr/local/bin/traefik', 0o755);
-        put(
-          join(toolsDir, 'docker-plugins/docker-buildx'),
-          '/usr/local/lib/docker/cli-plugins/docker-buildx',
-          0o755,
-        );
+        if (!bare) {
+          put(deb, `/root/${basename(deb)}`, 0o644);
+          put(findProgram('traefik') ?? '', '/usr/local/bin/traefik', 0o755);
+          put(
+            join(toolsDir, 'docker-plugins/docker-buildx'),
+            '/usr/local/lib/docker/cli-plugins/docker-buildx',
+            0o755,
+          );
+        }
         put(pebble.caFile, '/etc/pebble-ca.pem', 0o644);
         put(join(scratch, 'root.pem'), `/etc/docker/certs.d/registry.${DOMAIN}/ca.crt`, 0o644);
         put(base, '/root/busybox.tar', 0o644);

@@ -66,6 +66,14 @@ export const AdmissionCreate = Type.Object(
 );
 
 export const JOINING_ROUTES = {
+  getInstallScript: {
+    method: 'GET',
+    path: '/install.sh',
+    who: 'public',
+    scope: 'none',
+    summary: 'Get the script that installs Berth on a fresh machine',
+    status: 200,
+  },
   getPackage: {
     method: 'GET',
     path: '/api/packages/:file',

@@ -177,6 +177,7 @@ describe('tables', () => {
       // The ticket in the request is the proof.
       'openExec',
       'receiveHook',
+      'getInstallScript',
       'getPackage',
       'traefikConfig',
       'berthTomlSchema',

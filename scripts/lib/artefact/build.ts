@@ -53,6 +53,8 @@ export async function buildArtefact(options: {
   out: string;
   arch: Architecture;
   node: string;
+  /** Address of the files of the release, for deploy/install.sh; null: unknown. */
+  url?: string | null;
 }): Promise<Built> {
   const out = resolve(options.out);
   if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, BUILD_FILE)))
@@ -81,6 +83,10 @@ export async function buildArtefact(options: {
     const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
       version: string;
     };
+    writeFileSync(
+      join(draft, 'deploy/install.sh'),
+      installScript({ version, url: options.url ?? null }),
+    );
     const build: Build = {
       version,
       commit,
@@ -104,6 +110,12 @@ export async function buildArtefact(options: {
   } finally {
     rmSync(draft, { recursive: true, force: true });
   }
+}
+
+/** Returns deploy/install.sh with its version, and where its release is. */
+export function installScript({ version, url }: { version: string; url: string | null }): string {
+  const text = readFileSync(join(root, 'deploy/install.sh'), 'utf8').replace('@VERSION@', version);
+  return url === null ? text : text.replace('@RELEASE@', url.replace(/\/+$/, ''));
 }
 
 /**

@@ -14,6 +14,8 @@ import { output } from './run.ts';
 /** Debian's names of the architectures, with the names that Node.js and npm use. */
 export const ARCHITECTURES = { amd64: 'x64', arm64: 'arm64' } as const;
 export type Architecture = keyof typeof ARCHITECTURES;
+export const isArchitecture = (name: string): name is Architecture =>
+  Object.hasOwn(ARCHITECTURES, name);
 
 /** The newest that the npm registry had when this was written. */
 const NPM_VERSION = '24.21.0';

@@ -98,6 +98,7 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   healthz: 'for load balancers and monitoring',
   readyz: 'for load balancers and monitoring',
   metrics: 'for Prometheus',
+  getInstallScript: 'curl fetches it on a machine without Berth',
   getPackage: 'the command of a join token fetches it',
   traefikConfig: 'for the reverse proxy',
   openExec: 'berth exec opens it with its ticket',

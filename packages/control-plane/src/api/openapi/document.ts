@@ -208,6 +208,7 @@ const text = (description: string): Schema => ({ description, schema: { type: 's
 /** Content types of routes without an answer schema. */
 const OTHER_CONTENT: Partial<Record<string, Schema>> = {
   '/metrics': { 'text/plain': { schema: { type: 'string' } } },
+  '/install.sh': { 'text/x-shellscript': { schema: { type: 'string' } } },
   '/api/packages/:file': {
     'application/vnd.debian.binary-package': { schema: { type: 'string', format: 'binary' } },
   },

@@ -8,6 +8,7 @@ import { duration } from '@berth/kit/config';
 import { createRefCounts, type RefCounts } from '@berth/kit/ref-count';
 import { DomainError, invalid } from '../../domain/platform/errors.ts';
 import { type Define, SENT, type Call } from '../define.ts';
+import { createInstallScript } from '../install-script.ts';
 import { joinCommand } from '../join-command.ts';
 import { createPackages, type Packages } from '../packages.ts';
 import { pageOf } from '../page.ts';
@@ -52,6 +53,11 @@ export function joiningRoutes(route: Define, deps: Deps): void {
   const packages = createPackages(deps.settings.packageDir);
   const downloads = createRefCounts();
   const context: Context = { ...deps, packages, downloads };
+  const installScript = createInstallScript();
+  route('getInstallScript', async ({ request, reply }) => {
+    installScript.send(request, reply);
+    return SENT;
+  });
   route('getPackage', (call) => getPackage(context, call));
   route('createJoinToken', (call) => createJoinToken(context, call));
   route('listJoinTokens', (call) => listJoinTokens(deps, call));
