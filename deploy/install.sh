@@ -270,6 +270,9 @@ read_sums() {
 		return 0
 	fi
 	case $VERSION in @*) VERSION=$(sed -n 's/.*  berth_\(.*\)_'"$ARCH"'\.deb$/\1/p' "$WORK/SHA256SUMS" | head -n 1) ;; esac
+	here=$(installed_version)
+	[ -z "$here" ] || dpkg --compare-versions "$here" le "$VERSION" ||
+		problem "Berth $here is installed, which is newer than $VERSION: docs/upgrade.md says how to go back"
 	DEB=berth_${VERSION}_$ARCH.deb
 	TRAEFIK=$(named 'traefik_.*_linux_'"$ARCH")
 	BUILDX=$(named 'docker-buildx_.*_linux_'"$ARCH")
