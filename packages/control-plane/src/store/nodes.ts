@@ -459,7 +459,7 @@ async function setSchedulable(
   schedulable: boolean,
 ): Promise<NodeRecord> {
   const changed = await parts.db.write(async (tx) => {
-    const node = await nodeRow(tx, id);
+    const node = await nodeRow(tx, id, parts.db.capabilities.rowLocks);
     if (node.deleting_at !== null) throw new DomainError('being_deleted');
     const row = await tx
       .updateTable('nodes')
@@ -490,13 +490,7 @@ async function setLabels(
   patch: NodePatch['labels'],
 ): Promise<NodeRecord> {
   const changed = await parts.db.write(async (tx) => {
-    const before = await tx
-      .selectFrom('nodes')
-      .selectAll()
-      .where('id', '=', id)
-      .$if(parts.db.capabilities.rowLocks, (q) => q.forUpdate())
-      .executeTakeFirst();
-    if (before === undefined) throw new DomainError('not_found', 'the node does not exist');
+    const before = await nodeRow(tx, id, parts.db.capabilities.rowLocks);
     if (before.deleting_at !== null) throw new DomainError('being_deleted');
     const present = JSON.parse(before.admin_labels ?? '{}') as NodeRecord['admin_labels'];
     const problems = labelProblems(present, patch);
@@ -695,8 +689,14 @@ async function moveRoutes(
     .execute();
 }
 
-async function nodeRow(db: Db, id: string): Promise<Row<'nodes'>> {
-  const row = await db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
+/** `lock`: no other transaction can change or delete the node until this one ends. */
+async function nodeRow(db: Db, id: string, lock = false): Promise<Row<'nodes'>> {
+  const row = await db
+    .selectFrom('nodes')
+    .selectAll()
+    .where('id', '=', id)
+    .$if(lock, (q) => q.forUpdate())
+    .executeTakeFirst();
   if (row === undefined) throw new DomainError('not_found', 'the node does not exist');
   return row;
 }

@@ -292,6 +292,22 @@ describe.skipIf(server === undefined)(
       expect(await one.tasks.get('t1')).toMatchObject({ status: 'pending' });
     });
 
+    test('a node that another control plane deletes while it is cordoned is not found', async () => {
+      const url = await database();
+      const [one, db] = [await stores(url), await raw(url)];
+      const { id } = await nodeIn(one);
+      let cordoned: Promise<unknown> | undefined;
+      await db.write(async (tx) => {
+        await tx.deleteFrom('nodes').where('id', '=', id).execute();
+        cordoned = one.nodes.setSchedulable(id, false).catch((error: unknown) => error);
+        await waitFor(
+          'the cordon waits for the lock',
+          async () => (await pg.query(`select count(*) from pg_locks where not granted`)) !== '0',
+        );
+      });
+      expect(await cordoned).toMatchObject({ code: 'not_found' });
+    });
+
     test('of two control planes that give one domain to two projects at the same moment, one is refused', async () => {
       const url = await database();
       const planes = [await stores(url), await stores(url)] as const;
