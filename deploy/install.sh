@@ -253,11 +253,9 @@ check_dns() {
 
 check_release() {
 	case $RELEASE in
-	http://*) warning "$RELEASE is not https: everyone on the way can change what root runs here" ;;
-	esac
-	case $RELEASE in
 	'' | @*) problem '--release is missing: the address or the folder with the files of the release' ;;
-	http*)
+	http://* | https://*)
+		case $RELEASE in http://*) warning "$RELEASE is not https: everyone on the way can change what root runs here" ;; esac
 		if has curl; then read_sums; else problem 'curl is missing: apt-get install curl'; fi
 		;;
 	*) read_sums ;;

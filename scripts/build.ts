@@ -7,9 +7,9 @@
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
 import { buildArtefact } from './lib/artefact/build.ts';
-import { buildDeb, COMPRESSIONS } from './lib/artefact/deb.ts';
+import { buildDeb, compressionOf } from './lib/artefact/deb.ts';
 import { buildImage } from './lib/artefact/image.ts';
-import { ARCHITECTURES, hostArchitecture, isArchitecture } from './lib/artefact/node.ts';
+import { architectureOf, hostArchitecture } from './lib/artefact/node.ts';
 
 const { values } = parseArgs({
   options: {
@@ -22,21 +22,16 @@ const { values } = parseArgs({
   },
 });
 try {
-  if (!isArchitecture(values.arch))
-    throw new Error(`--arch ${values.arch}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);
-  const compression = COMPRESSIONS.find((name) => name === values.deb);
-  if (values.deb !== undefined && compression === undefined)
-    throw new Error(`--deb ${values.deb}: must be ${COMPRESSIONS.join(', ')}`);
+  const arch = architectureOf(values.arch);
+  const compression = values.deb === undefined ? undefined : compressionOf(values.deb);
   if (values.base !== undefined && values.image === undefined)
     throw new Error('--base is the base of --image TAG: name the image too');
   const { out, node, files, bytes } = await buildArtefact({
     out: values.out,
-    arch: values.arch,
+    arch,
     node: values.node,
   });
-  console.log(
-    `${out}: ${files} files, ${Math.round(bytes / 1e6)} MB, Node ${node}, ${values.arch}`,
-  );
+  console.log(`${out}: ${files} files, ${Math.round(bytes / 1e6)} MB, Node ${node}, ${arch}`);
   if (compression !== undefined) console.log(await buildDeb(out, compression));
   if (values.image !== undefined)
     console.log(await buildImage(out, { tag: values.image, base: values.base }));

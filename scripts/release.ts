@@ -9,8 +9,8 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { messageOf } from '@berth/kit/message-of';
 import { BERTH_VERSION } from '../packages/wire/src/version.ts';
-import { COMPRESSIONS } from './lib/artefact/deb.ts';
-import { ARCHITECTURES, isArchitecture } from './lib/artefact/node.ts';
+import { compressionOf } from './lib/artefact/deb.ts';
+import { ARCHITECTURES, architectureOf } from './lib/artefact/node.ts';
 import { makeVersion } from './lib/make-version.ts';
 import { makeReleaseFiles } from './lib/release-files.ts';
 import { conclude, gates, suite } from './lib/suites.ts';
@@ -37,20 +37,15 @@ try {
 
 async function files(): Promise<void> {
   const { arch, deb, out, node, url = null, programs = null, key = null } = values;
-  const compression = COMPRESSIONS.find((name) => name === deb);
-  if (compression === undefined)
-    throw new Error(`--deb ${deb}: must be ${COMPRESSIONS.join(', ')}`);
   if (url !== null && !/^https?:\/\/[\w.:/[\]~+-]+$/.test(url))
     throw new Error(
       `--url ${url}: must be an address with https:// (or http:// in a network of your own)`,
     );
-  const architectures = arch.filter(isArchitecture);
-  const [unknown] = arch.filter((name) => !isArchitecture(name));
-  if (unknown !== undefined)
-    throw new Error(`--arch ${unknown}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);
   const release = await makeReleaseFiles({
     version: BERTH_VERSION,
-    ...{ out, architectures, node, compression, url, programs, key },
+    architectures: arch.map(architectureOf),
+    compression: compressionOf(deb),
+    ...{ out, node, url, programs, key },
   });
   console.log(`${release.out}:`);
   for (const file of release.files) console.log(`  ${file}`);

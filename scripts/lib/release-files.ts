@@ -3,7 +3,6 @@
  * file, the programs that the installation needs, bills of materials, notes, checksums, and a
  * signature.
  */
-import { createHash } from 'node:crypto';
 import {
   chmodSync,
   copyFileSync,
@@ -11,16 +10,16 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
-import { buildArtefact, installScript } from './artefact/build.ts';
-import { buildDeb } from './artefact/deb.ts';
+import { basename, join } from 'node:path';
+import { buildArtefact, installScript, SUMS, writeSums } from './artefact/build.ts';
+import { buildDeb, type Compression } from './artefact/deb.ts';
 import { type Architecture, hostArchitecture } from './artefact/node.ts';
 import { output } from './artefact/run.ts';
 import { bundleCommandLineFile } from './bundle.mjs';
+import { writeWhole } from './artefact/whole-folder.ts';
 import { pluginsDir, root, toolsDir } from './places.mjs';
 import { notesOf } from './release.ts';
 
@@ -31,7 +30,7 @@ export type ReleaseOptions = {
   architectures: readonly Architecture[];
   /** Source of Node.js (artefact/node.ts). */
   node: string;
-  compression: 'xz' | 'gzip' | 'none';
+  compression: Compression;
   /** Address at which the files are published; null: people give it to install.sh. */
   url: string | null;
   /** Folder with `traefik_VERSION_linux_ARCH` and `docker-buildx_VERSION_linux_ARCH`. */
@@ -46,20 +45,14 @@ export type Release = {
   missing: string[];
 };
 
-const SUMS = 'SHA256SUMS';
 /** Namespace of the signature: it counts for nothing else. */
 const SIGNED_AS = 'berth-release';
 const PROGRAMS = ['traefik', 'docker-buildx'] as const;
 type Program = (typeof PROGRAMS)[number];
 
-export async function makeReleaseFiles(options: ReleaseOptions): Promise<Release> {
-  const out = resolve(options.out);
-  if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, SUMS)))
-    throw new Error(`${out} is not empty and holds no release of Berth: name another folder`);
-  const draft = `${out}.${process.pid}`;
-  rmSync(draft, { recursive: true, force: true });
-  mkdirSync(draft, { recursive: true });
-  try {
+export const makeReleaseFiles = (options: ReleaseOptions): Promise<Release> =>
+  writeWhole(options.out, { marker: SUMS, what: 'release' }, async (draft, out) => {
+    mkdirSync(draft, { recursive: true });
     const missing: string[] = [];
     for (const arch of options.architectures) {
       await addPackage(draft, arch, options);
@@ -75,27 +68,15 @@ export async function makeReleaseFiles(options: ReleaseOptions): Promise<Release
     writeFileSync(join(draft, 'install.sh'), installScript(options), { mode: 0o755 });
     const changelog = readFileSync(join(root, 'CHANGELOG.md'), 'utf8');
     writeFileSync(join(draft, 'NOTES.md'), notesOf(changelog, options.version));
-    const files = readdirSync(draft).toSorted();
-    writeFileSync(
-      join(draft, SUMS),
-      files.map((file) => `${sumOf(join(draft, file))}  ${file}\n`).join(''),
-    );
+    writeSums(draft, readdirSync(draft).toSorted());
     if (options.key === null) missing.push('a signature: name a key of OpenSSH with --key FILE');
     else await sign(join(draft, SUMS), options.key);
     if (options.url === null)
       missing.push(
         'an address in install.sh: people give it with --release, or name it with --url',
       );
-    rmSync(out, { recursive: true, force: true });
-    renameSync(draft, out);
-    return { out, files: readdirSync(out).toSorted(), missing };
-  } finally {
-    rmSync(draft, { recursive: true, force: true });
-  }
-}
-
-const sumOf = (file: string): string =>
-  createHash('sha256').update(readFileSync(file)).digest('hex');
+    return { out, files: readdirSync(draft).toSorted(), missing };
+  });
 
 async function addPackage(
   draft: string,

@@ -8,17 +8,15 @@ import {
   chmodSync,
   copyFileSync,
   cpSync,
-  existsSync,
   lstatSync,
   lutimesSync,
   mkdirSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
+import { join, relative } from 'node:path';
 import type { Metafile } from 'esbuild';
 import { buildDashboard } from '../dashboard.ts';
 import { root } from '../places.mjs';
@@ -29,6 +27,7 @@ import { type Architecture, provideNode } from './node.ts';
 import { bundlePrograms } from './programs.ts';
 import { output } from './run.ts';
 import { writeSbom } from './sbom.ts';
+import { writeWhole } from './whole-folder.ts';
 
 /** In the artefact: what it was built from. */
 export const BUILD_FILE = 'berth-build.json';
@@ -49,21 +48,16 @@ const PROGRAMS = ['bin/berth', 'bin/node'];
 /**
  * `out`: a folder that does not exist, is empty, or holds an earlier artefact, which is replaced.
  */
-export async function buildArtefact(options: {
+export const buildArtefact = (options: {
   out: string;
   arch: Architecture;
   node: string;
   /** Address of the files of the release, for deploy/install.sh; null: unknown. */
   url?: string | null;
-}): Promise<Built> {
-  const out = resolve(options.out);
-  if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, BUILD_FILE)))
-    throw new Error(`${out} is not empty and holds no artefact of Berth: name another folder`);
-  const { commit, epoch } = await source();
-  const node = await provideNode(options.node, options.arch);
-  const draft = `${out}.${process.pid}`;
-  rmSync(draft, { recursive: true, force: true });
-  try {
+}): Promise<Built> =>
+  writeWhole(options.out, { marker: BUILD_FILE, what: 'artefact' }, async (draft, out) => {
+    const { commit, epoch } = await source();
+    const node = await provideNode(options.node, options.arch);
     mkdirSync(join(draft, 'bin'), { recursive: true });
     const programs = await bundlePrograms(join(draft, 'lib'), options.arch);
     const page = await bundledInDashboard(join(draft, 'dashboard'));
@@ -98,19 +92,11 @@ export async function buildArtefact(options: {
     };
     writeFileSync(join(draft, BUILD_FILE), `${JSON.stringify(build, null, 2)}\n`);
     const files = filesIn(draft);
-    writeFileSync(
-      join(draft, 'SHA256SUMS'),
-      files.map((file) => `${sha256(join(draft, file))}  ${file}\n`).join(''),
-    );
+    writeSums(draft, files);
     settle(draft, epoch, PROGRAMS);
-    rmSync(out, { recursive: true, force: true });
-    renameSync(draft, out);
-    const bytes = files.reduce((sum, file) => sum + lstatSync(join(out, file)).size, 0);
+    const bytes = files.reduce((sum, file) => sum + lstatSync(join(draft, file)).size, 0);
     return { out, node: node.version, files: files.length, bytes };
-  } finally {
-    rmSync(draft, { recursive: true, force: true });
-  }
-}
+  });
 
 /** Returns deploy/install.sh with its version, and where its release is. */
 export function installScript({ version, url }: { version: string; url: string | null }): string {
@@ -161,6 +147,14 @@ export function filesIn(folder: string): string[] {
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
     .toSorted();
 }
+
+/** In an artefact and in a release: the checksum of each other file. */
+export const SUMS = 'SHA256SUMS';
+export const writeSums = (folder: string, files: readonly string[]): void =>
+  writeFileSync(
+    join(folder, SUMS),
+    files.map((file) => `${sha256(join(folder, file))}  ${file}\n`).join(''),
+  );
 
 const sha256 = (path: string): string =>
   createHash('sha256').update(readFileSync(path)).digest('hex');

@@ -21,8 +21,14 @@ import { packagedUnits } from './units.ts';
 
 /** The folder of the programs on a machine with the package. */
 export const INSTALLED = '/usr/lib/berth';
-export const COMPRESSIONS = ['xz', 'gzip', 'none'] as const;
-type Compression = (typeof COMPRESSIONS)[number];
+const COMPRESSIONS = ['xz', 'gzip', 'none'] as const;
+export type Compression = (typeof COMPRESSIONS)[number];
+/** Checks the value of the option `--deb`. */
+export function compressionOf(text: string): Compression {
+  const compression = COMPRESSIONS.find((name) => name === text);
+  if (compression !== undefined) return compression;
+  throw new Error(`--deb ${text}: must be ${COMPRESSIONS.join(', ')}`);
+}
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
 /**

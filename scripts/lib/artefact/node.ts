@@ -14,8 +14,12 @@ import { output } from './run.ts';
 /** Debian's names of the architectures, with the names that Node.js and npm use. */
 export const ARCHITECTURES = { amd64: 'x64', arm64: 'arm64' } as const;
 export type Architecture = keyof typeof ARCHITECTURES;
-export const isArchitecture = (name: string): name is Architecture =>
-  Object.hasOwn(ARCHITECTURES, name);
+const isArchitecture = (name: string): name is Architecture => Object.hasOwn(ARCHITECTURES, name);
+/** Checks the value of the option `--arch`. */
+export function architectureOf(name: string): Architecture {
+  if (isArchitecture(name)) return name;
+  throw new Error(`--arch ${name}: must be ${Object.keys(ARCHITECTURES).join(' or ')}`);
+}
 
 /** The newest that the npm registry had when this was written. */
 const NPM_VERSION = '24.21.0';
